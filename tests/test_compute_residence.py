@@ -158,3 +158,19 @@ def test_a_cache_that_is_updated_in_its_place_is_multiplied_by_where_it_was_fetc
     plan = mw.loads(f"meshwright: 1\ntopology: v5e:2x2\nmesh: {{x: 4}}\ntensors: {tensors}\n")
     found = mw.estimate(plan, jax.jit(step, donate_argnums=(0,)), args)
     assert found.compute_s == pytest.approx(19.7e-6, rel=0.1)
+
+
+def test_what_a_product_takes_more_than_with_the_fast_memory_for_itself_is_told() -> None:
+    """On v5p what a whole step has near is known: nothing here, which two operands of four MiB would else be."""
+    square, said = Value((1024, 1024), "f32"), {"lhs_contracting_dimensions": (1,), "rhs_contracting_dimensions": (0,)}
+    values = (square,) * 4
+    product = Op(kind="dot_general", operands=(0, 1), results=(2,), attributes=said)
+    graph = Graph(
+        values=values, ops=(product, Op(kind="tanh", operands=(2,), results=(3,))), arguments=(0, 1), results=(3,)
+    )
+    speed = speed_of(catalogue()["v5p"], None)
+    far, near = (list(price_at(fuse(graph), speed, near=Placed(*there))) for there in ((), (0, 1, 2)))
+    assert sum(each.shared_s for each in far) > 0
+    assert sum(each.shared_s for each in near) == 0
+    more_s = sum(each.seconds for each in far) - sum(each.seconds for each in near)
+    assert sum(each.shared_s for each in far) == pytest.approx(more_s)

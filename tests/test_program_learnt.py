@@ -103,6 +103,15 @@ def test_what_is_learnt_charges_no_known_solution_more_than_it_took(
         assert learnt.charged_s(taken) <= more_s + 1e-9
 
 
+def test_what_hangs_on_the_fast_memory_that_others_have_is_guessed_and_proves_nothing() -> None:
+    """Of another solution with the same choices it may leave more: only what a cluster takes by itself is charged."""
+    learnt, costs = learner(), [np.ones(CHOICES)] * NODES
+    assert learnt.learn([Missed(nodes=(0, 1), read={}, seconds=3.0, shared_s=2.0)], (0,) * NODES, costs, 0.01)
+    assert list(learnt.missed_s.values()) == [1.0]
+    assert sum(guess.sum() for guess in learnt.guess_s) == pytest.approx(3.0)
+    assert not learnt.learn([Missed(nodes=(2,), read={}, seconds=2.0, shared_s=2.0)], (1,) * NODES, costs, 0.01)
+
+
 def test_what_a_solution_did_not_take_is_taken_back_before_what_it_took_itself() -> None:
     learnt, costs = learner(), [np.ones(CHOICES)] * NODES
     learnt.learn([missed(1.0, 0, 1), missed(2.0, 2, 3)], (0, 0, 0, 0, 0), costs, 0.01)

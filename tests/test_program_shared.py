@@ -147,12 +147,43 @@ def test_what_products_round_is_there_where_others_have_it_brought_there_as_it_i
     for shared, (choices, wide) in wiring.along.items():
         ((value, lies),) = wiring.nodes[shared].layouts.items()
         made = wiring.levels[0].source[value].node
+        if wiring.nodes[made].in_passing:
+            continue
         sent, beside = (wiring.tables[node, shared][:, choices] for node in (made, wide))
         assert wiring.tables[made, shared].any()
         assert not sent.any()
         there = wiring.nodes[wide].layouts[value]
         alike = np.array([[one == lies[choice] for choice in choices] for one in there])
         assert np.array_equal(beside, np.where(alike, 0.0, np.inf))
+
+
+def normed(rows: int = 4096, width: int = 1024) -> small_steps.Pair:
+    """What products round is computed in passing, and added to what they make."""
+
+    def loss(params: Any, x: jax.Array) -> jax.Array:
+        x = x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-6)
+        return jnp.mean((x + jax.nn.gelu(x @ params["in"]) @ params["out"]) ** 2)
+
+    return trained(loss, {"in": shape(width, 4 * width), "out": shape(4 * width, width)}, shape(rows, width))
+
+
+def test_what_is_computed_in_passing_is_sent_once_for_what_rounds_it_and_for_what_does_not() -> None:
+    wiring = program_of(normed(), "v5e:2x4", "{a: 8}").wiring
+    made = {shared: value for (_, value), shared in wiring.through.items()}
+    sources = [(wiring.levels[0].source[made[shared]].node, shared) for shared in wiring.along]
+    passing = [ends for ends in sources if wiring.nodes[ends[0]].in_passing]
+    assert passing
+    for node, shared in passing:
+        value, (choices, wide) = made[shared], wiring.along[shared]
+        lies, there, other = (wiring.nodes[each].layouts[value] for each in (node, shared, wide))
+        sent, beside = (wiring.tables[min(each, shared), max(each, shared)] for each in (node, wide))
+        alike = np.array([[there[choice] == one for choice in choices] for one in lies])
+        assert np.array_equal(sent[:, choices], np.where(alike, np.inf, 0.0))  # as it is made nobody brings it there
+        assert all(
+            np.isfinite(beside[at, choice]) == (other[at] == there[choice])
+            for at in range(len(other))
+            for choice in choices
+        )
 
 
 def test_what_a_scatter_fills_takes_nothing_by_itself() -> None:

@@ -55,7 +55,8 @@ class KernelPrice(NamedTuple):
     ``cycles`` are of the clock that the compiler counts in, ``bound`` is the unit that it waits for (``matrix``,
     ``vector``, ``memory``), ``flops`` those of its products, ``num_bytes`` what crosses to and from memory. The TPU
     compiler gives no cycles for gathers, scatters and sorts: of these ``counted`` is false, and their seconds
-    are what their bytes take; where copies around them are counted, those stand in ``uncounted_s``.
+    are what their bytes take; where copies around them are counted, those stand in ``uncounted_s``. It takes
+    ``shared_s`` less where no other kernel has any of the fast memory.
     """
 
     kernel: Kernel
@@ -67,6 +68,7 @@ class KernelPrice(NamedTuple):
     bound: str
     counted: bool
     uncounted_s: float = 0.0
+    shared_s: float = 0.0
 
 
 @record(frozen=True, slots=True, kw_only=True)
@@ -251,7 +253,7 @@ def price_at(
             took = took._replace(counted=True) if cut else took
             took = _often(took, _products(graph, kernel)) if CONVOLUTION in kinds else took
             spread = trips if fixed.issuperset(kernel.reads) and is_hoisted(graph, kernel) else 1
-            yield took if spread == 1 else took._replace(cycles=took.cycles / spread, seconds=took.seconds / spread)
+            yield took if spread == 1 else _spread(took, spread)
 
 
 def _plainly(
@@ -280,7 +282,7 @@ def _plainly(
             took = _price(graph, kernel, point, work, residence, results, speed, times, more, (), paced)
             took = _often(took, _products(graph, kernel))
             spread = trips if fixed.issuperset(kernel.reads) and is_hoisted(graph, kernel) else 1
-            yield took if spread == 1 else took._replace(cycles=took.cycles / spread, seconds=took.seconds / spread)
+            yield took if spread == 1 else _spread(took, spread)
 
 
 def _brought(
@@ -324,6 +326,15 @@ def _price(
     took = pace(work, near_reads, near_writes, speed.edge, speed.coefficients)
     cycles = took.total + more_cycles
     residence.now += cycles
+    read, left = residence.alone(
+        [(size, whole) for _, size, whole in reads],
+        [(size, v not in results and leaves) for v, size in zip(kernel.writes, work.writes, strict=False)],
+    )
+    read = [one or other for one, other in zip(near_reads, read, strict=True)]
+    left = [one or other for one, other in zip(near_writes, left, strict=True)]
+    shared = 0.0
+    if (read, left) != (near_reads, near_writes):
+        shared = max(took.total - pace(work, read, left, speed.edge, speed.coefficients).total, 0.0)
     return KernelPrice(
         kernel=kernel,
         times=times,
@@ -333,6 +344,7 @@ def _price(
         num_bytes=took.far_bytes,
         bound=took.bound,
         counted=work.kind not in (ALONE, FREE) or work.passes > 1 or work.written_out is not None,
+        shared_s=shared / speed.clock_hz,
     )
 
 
@@ -344,6 +356,12 @@ def _products(graph: Graph, kernel: Kernel) -> int:
 
 def _often(took: KernelPrice, times: int) -> KernelPrice:
     return took if times == 1 else took._replace(cycles=took.cycles * times, seconds=took.seconds * times)
+
+
+def _spread(took: KernelPrice, turns: int) -> KernelPrice:
+    """What each of so many turns takes of what is done once before them."""
+    seconds, shared_s = took.seconds / turns, took.shared_s / turns
+    return took._replace(cycles=took.cycles / turns, seconds=seconds, shared_s=shared_s)
 
 
 def _only(took: KernelPrice, cycles: float, speed: Speed) -> KernelPrice:

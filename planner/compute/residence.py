@@ -145,6 +145,19 @@ class Residence:
         self._hold(value, num_bytes)
         return True
 
+    def alone(
+        self, reads: Sequence[tuple[int, bool]], writes: Sequence[tuple[int, bool]]
+    ) -> tuple[list[bool], list[bool]]:
+        """What of what a kernel reads, bytes and whether that is fetched, and leaves, bytes and whether it may be near,
+        would be near if no other kernel had any of this memory.
+        """
+        used, found = 0, list[bool]()
+        for num_bytes, may_be in (*reads, *writes):
+            is_near = may_be and self._fits(num_bytes) and used + num_bytes <= self._most_bytes
+            used += num_bytes * is_near
+            found.append(is_near)
+        return found[: len(reads)], found[len(reads) :]
+
     def renames(self, values: Sequence[int], by: Sequence[int]) -> None:
         """Says that values of the same bytes have other numbers: those of a reshape."""
         if len(values) == len(by) == 1 and values[0] in self._held:

@@ -59,7 +59,7 @@ class PredictedKernel:
     ``num_bytes`` what crosses to and from memory. ``predicted_s`` is what it takes each time. ``layer`` is the part of
     the model that it belongs to, ``phase`` forward, backward, recomputed or update. ``counted`` is False for what the
     TPU compiler gives no cycles for (gathers, scatters, sorts): it is no part of ``compute_s``. Where copies around it
-    are counted, it takes ``uncounted_s`` itself.
+    are counted, it takes ``uncounted_s`` itself. It takes ``shared_s`` less where it has the fast memory for itself.
     """
 
     label: str
@@ -70,6 +70,7 @@ class PredictedKernel:
     times: int
     counted: bool = True
     uncounted_s: float = 0.0
+    shared_s: float = 0.0
     origin: Origin
     layer: str
     phase: str

@@ -88,6 +88,7 @@ def kernels(runs: Iterable[Run]) -> Iterator[PredictedKernel]:
             predicted_s=price.seconds,
             counted=run.counted,
             uncounted_s=price.uncounted_s,
+            shared_s=price.shared_s,
             times=run.times,
             origin=main.origin,
             layer=layer_of(main.origin),

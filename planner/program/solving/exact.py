@@ -33,12 +33,19 @@ LITTLE = 0.2  # of the same: what another takes less that says nothing of the re
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missed:
     """What a cluster of nodes takes beyond their costs. ``read`` has the nodes that it is handed values by, each with
-    those of its choices that hand on the same.
+    those of its choices that hand on the same. ``shared_s`` of it hang on what others have of the fast memory, known
+    where all that a device holds at once would have room there: what lies there hangs on the whole step then.
     """
 
     nodes: tuple[int, ...]
     read: Mapping[int, frozenset[int]]
     seconds: float
+    shared_s: float = 0.0
+
+    @property
+    def own_s(self) -> float:
+        """What the cluster takes more whatever other nodes choose."""
+        return self.seconds - self.shared_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,10 +83,12 @@ def exact(wiring: Wiring, choices: Sequence[int], mesh: Mesh, machine: Machine) 
         if more[choices[ends[0]], choices[ends[1]]]:
             clusters.join(*ends)
             clusters.join(ends[0], wiring.reader(ends))
-    took, sent = defaultdict[int, float](float), defaultdict[int, float](float)
+    took, sent, shared = (defaultdict[int, float](float) for _ in range(3))
+    fits_near = found.peak_bytes <= machine.chip.buffer_vmem_bytes
     for kernel in found.kernels:
         if kernel.step_s:
             took[clusters.of(kernel.origin)] += kernel.step_s
+            shared[clusters.of(kernel.origin)] += kernel.shared_s * kernel.times * fits_near
     for collective in found.collectives:
         took[clusters.of(collective.origin)] += collective.total_s
         sent[_node(collective.origin)] += collective.total_s
@@ -88,7 +97,10 @@ def exact(wiring: Wiring, choices: Sequence[int], mesh: Mesh, machine: Machine) 
         sent[node] -= max(seconds, 0.0)  # what others are spared for it is none of what it sends
     handed = list(handing(wiring, choices))
     nodes, read = clusters.members(), _read(handed, clusters.root)
-    missed = [Missed(nodes=nodes.get(root, ()), read=read.get(root, {}), seconds=s) for root, s in took.items()]
+    missed = [
+        Missed(nodes=nodes.get(root, ()), read=read.get(root, {}), seconds=s, shared_s=shared[root])
+        for root, s in took.items()
+    ]
     apart = alone(netted(missed, _kin(wiring)), sent, _read(handed, lambda node: node))
     held = held_bytes(found.memory.tensors)
     return Exact(estimate=as_written, least_s=found.step_time_s, missed=tuple(apart), held_bytes=held)
@@ -159,7 +171,8 @@ def _both(one: Missed, other: Missed) -> Missed:
         for node in {**one.read, **other.read}
     }
     nodes = tuple(sorted({*one.nodes, *other.nodes}))
-    return Missed(nodes=nodes, read=read, seconds=one.seconds + other.seconds)
+    shared_s = one.shared_s + other.shared_s
+    return Missed(nodes=nodes, read=read, seconds=one.seconds + other.seconds, shared_s=shared_s)
 
 
 def _kin(wiring: Wiring) -> dict[int, frozenset[int]]:

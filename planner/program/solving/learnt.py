@@ -92,13 +92,15 @@ class Learnt:
         costs: Sequence[NDArray[np.float64]],
         least_s: float,
     ) -> bool:
-        """Takes in what clusters of nodes missed, each at least ``least_s``; whether anything is new."""
+        """Takes in what clusters of nodes missed, each at least ``least_s``; whether anything is new. What hangs on the
+        fast memory that others have is guessed alone: other solutions leave more of it.
+        """
         found: dict[Together, float] = defaultdict(float)
         took: dict[Together, float] = defaultdict(float)
         for each in clusters:
             took[self._together(each, choices)] += each.seconds
             decisive = each if self.account is None else self.account.decisive(each)
-            found[self._together(decisive, choices)] += decisive.seconds
+            found[self._together(decisive, choices)] += decisive.own_s
             if each.seconds > 0:
                 self._guess(each.nodes, each.seconds, choices, costs)
         more_s = sum(max(missed_s, 0.0) for missed_s in took.values())

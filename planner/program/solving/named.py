@@ -10,7 +10,9 @@ from ...fusion.behind import Waits
 from ...fusion.nature import PRODUCTS
 from ...graph import Graph, Op, Sharding
 from ...operands import operand_paths, readers_of
+from ...partition.layout import extends
 from ..step.nest import SLICE
+from ..wiring.inside import computed_twice
 from ..wiring.wires import Level, Wiring
 from .decode import LaidOut, ended, laid_out
 
@@ -38,7 +40,7 @@ def named_layouts(wiring: Wiring, choices: Sequence[int]) -> dict[str, Sharding]
         for path, value in _named(graph.result_names, graph.results):
             if value in results:
                 said.say(path, results[value])
-        again, between = _again(graph), solved.between
+        again, between = _again(graph), {**_once(wiring, level, solved), **solved.between}
         for number, op in enumerate(graph.ops):
             for value, own in _named_last(op):
                 is_laid = value in solved.layouts and (number in solved.nodes or bool(op.bodies))
@@ -76,6 +78,17 @@ class _Said:
         """By path, what is said for most."""
         most = {path: found.most_common(1)[0][0] for path, found in self._by_path.items()}
         return {path: layout for path, layout in most.items() if layout is not None}
+
+
+def _once(wiring: Wiring, level: Level, solved: LaidOut) -> dict[int, Sharding]:
+    """What is computed of a copy too, as who needs more of it has it: the other cuts its part out of what that is made
+    of.
+    """
+    found = dict[int, Sharding]()
+    for value, copy in computed_twice(level, wiring.strategies.known.copied_of(level.graph)):
+        if extends(solved.layouts[value], solved.layouts[copy]):
+            found[value] = solved.layouts[copy]
+    return found
 
 
 def _named_last(op: Op) -> Sequence[tuple[int, str]]:

@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from ...fusion.behind import Waits
 from ...graph import Graph
+from ...kernels import Kernel
 from ..step.passing import own_ops
 from .wires import Costs, Level, Port, Wiring
 
@@ -25,6 +27,23 @@ def hand_on_inside(wiring: Wiring, level: Level) -> None:
         if saving is not None:
             read.costs = read.costs - saving
         wiring.edge(source, target, level.graph.values[value], read.times, unsent=saving)
+
+
+def computed_twice(level: Level, copied: Mapping[int, int]) -> Iterator[tuple[int, int]]:
+    """What kernels compute of a value in passing, and of its copy: a step has it once."""
+    made = {value for _, fresh, *_ in _computed(level) for at in fresh for value in level.graph.ops[at].results}
+    inside = made - level.source.keys()
+    yield from ((of, copy) for copy, of in copied.items() if copy in inside and of in inside)
+
+
+def handed_inside(
+    wiring: Wiring, level: Level, kernels: Mapping[int, Kernel]
+) -> Iterator[tuple[tuple[int, Waits], Port]]:
+    """Such values that products are handed too, as they wait for them, with who has each brought elsewhere as it is."""
+    for value, maker, reader in _handed(level):
+        if wiring.nodes[maker].in_passing and value in kernels[maker].writes:
+            port = Port(reader, tuple(wiring.nodes[reader].layouts[value]))
+            yield (value, level.waits(kernels[reader], value)), port
 
 
 def _spared(wiring: Wiring, level: Level) -> dict[int, Costs]:

@@ -226,24 +226,32 @@ def read_end(wiring: Wiring, level: Level, value: int, port: Port) -> None:
 
 
 def read_passing(
-    wiring: Wiring, level: Level, value: int, ports: Sequence[Port], *, narrow: bool, alone: Costs
-) -> None:
+    wiring: Wiring,
+    level: Level,
+    value: int,
+    ports: Sequence[Port],
+    *,
+    narrow: bool,
+    alone: Costs,
+    wide: Port | None = None,
+) -> Port:
     """Those that compute a value in passing do so where they have it as it lies; else it is written, which takes so
     long ``alone``, and they are handed it. What it is brought into for several is either of these too, and so is what
-    is pinned. As it lies nothing would have it written, but for convolutions, which put parts of it together.
+    is pinned. As it lies nothing would have it written, but for convolutions, which put parts of it together. Where
+    another has it brought into a layout as it is (``wide``), it is there. What it is brought into.
     """
     source, reshards = level.source[value], wiring.reshards
     known = level.graph.values[value]
     known = replace(known, dtype="bf16") if narrow else known
     passing, pin = np.ones(len(source.layouts), bool), level.pinned.get(value)
     ways: Sequence[Sharding | None] = ()
-    if len(ports) > 1 or pin is not None:
+    if len(ports) > 1 or pin is not None or wide is not None:
         written = list(wiring.candidates[wiring.find((level.number, value))]) if pin is None else [pin]
         as_made = [each for each in dict.fromkeys(source.layouts) if pin in (None, each)]
         times = wiring.handed(level, ports[0].node)
         stopped = stops(wiring, level, value, written, ports)
         as_it_lies = as_made if stopped else []  # written as it is made, from where all go on
-        shared, ways = _shared(wiring, level, value, known, source, written, ports, [*as_made, *as_it_lies])
+        shared, ways = _shared(wiring, level, value, known, source, written, ports, [*as_made, *as_it_lies], wide=wide)
         wiring.share(shared, value, ports)
         took = times * reshards.table(known, source.layouts, shared.layouts) + alone[:, None]
         same = np.array([[one == other for other in shared.layouts] for one in source.layouts])
@@ -251,6 +259,9 @@ def read_passing(
         passed, own = place < len(as_made), place < len(as_made) + len(as_it_lies)
         lying = took if _convolves(level, ports) else np.inf
         took = np.where(same, np.where(passed, 0.0, lying), np.where(own, np.inf, took))
+        if shared.node in wiring.along:  # what lies there as it is made, nobody brings there
+            along = list(wiring.along[shared.node].choices)
+            took[:, along] = np.where(same[:, along], np.inf, 0.0)
         wiring.hand_on(source, shared, took, None if pin is None else source.node)  # who makes it brings it there
         wiring.write(source, shared, np.where(same & np.isfinite(took), took, 0.0))
         forbid(wiring, stopped, shared, ways, len(as_made) + len(as_it_lies))
@@ -266,6 +277,7 @@ def read_passing(
         in_place = np.where(passing[:, None], saving[None, :], 0.0)
         took = np.where(took > 0, took + alone[:, None], in_place)
         wiring.hand_on(source, port, only_to(ways, source, port, took))
+    return ports[0] if source is level.source[value] else source
 
 
 def _shared(

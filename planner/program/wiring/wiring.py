@@ -17,7 +17,7 @@ from ..step.stems import shared_paths, stems
 from .apart import Reading, written_apart
 from .elsewhere import spare_ends
 from .ends import ending, even_layouts
-from .inside import first_reads, hand_on_inside
+from .inside import first_reads, hand_on_inside, handed_inside
 from .joined import join_cuts
 from .joined_updates import join_turned
 from .pinned import brought, lay_out_pinned, pinned, pinned_reads, wide_pins
@@ -204,14 +204,15 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
     masked = Counter(_only_masked(level))
     count = Counter(value for (value, _, _), ports in readers.items() for _ in ports) - masked
     reading = Reading(kernels=kernels, readers=count, masked=masked.keys())
-    wide: dict[tuple[int, Waits], Port | None] = {}
+    wide: dict[tuple[int, Waits], Port | None] = dict(handed_inside(wiring, level, kernels))
     for (value, narrow, waits), ports in sorted(readers.items(), key=lambda each: each[0][1]):
         known = level.graph.values[value]
         if value in level.source and wiring.nodes[level.source[value].node].ended is not None:
             read_end(wiring, level, value, ports[0])
         elif value in level.source and wiring.nodes[level.source[value].node].in_passing:
             alone = written_apart(wiring, level, level.source[value].node, reading, narrow=narrow)
-            read_passing(wiring, level, value, ports, narrow=narrow, alone=alone)
+            others = wide.get((value, waits)) if narrow else None
+            wide[value, waits] = read_passing(wiring, level, value, ports, narrow=narrow, alone=alone, wide=others)
         elif known.shape and value in level.source:
             others = wide.get((value, waits)) if narrow else None
             wide[value, waits] = read(
