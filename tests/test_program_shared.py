@@ -186,6 +186,27 @@ def test_what_is_computed_in_passing_is_sent_once_for_what_rounds_it_and_for_wha
         )
 
 
+def test_an_update_reads_the_pieces_of_its_gradient_as_they_come() -> None:
+    """What ends a product is computed number by number: nothing puts what is exchanged for it in order first."""
+    program = program_of(small_steps.mlp(tokens=8192, width=2048, hidden=2048, layers=1), "v3:2x2", "{a: 4, b: 2}")
+    wiring, top = program.wiring, program.wiring.levels[0]
+    updated = {end.node for value, end in wiring.ends.items() if len(top.graph.shape(value)) == 2}
+    ended = [node for node in wiring.nodes if node.ended is not None and set(node.layouts) & set(top.source)]
+    for number in updated:
+        argument = wiring.nodes[number]
+        (lies,) = argument.layouts.values()
+        argument.costs = np.where([each == (("a", "b"), ()) for each in lies], 0.0, 1.0)
+    for node in ended:
+        (made,) = (each for each in node.layouts if each in top.source and wiring.nodes[top.source[each].node] is node)
+        node.costs = node.costs + np.where([each == (("a",), ("b",)) for each in node.layouts[made]], 0.0, 1.0)
+    solved = solve(program.problem(None, nothing(program), guess=False), time_limit_s=60)
+    assert updated
+    assert ended
+    assert solved.choices is not None
+    took = exact_of(program, program.choices(solved.choices))
+    assert min(each.seconds for each in took.missed) > -1e-7  # and no part of the step takes less than it costs
+
+
 def test_what_a_scatter_fills_takes_nothing_by_itself() -> None:
     program = program_of(embedded(), "v3:2x2", "{a: 8}")
     level = program.wiring.levels[0]

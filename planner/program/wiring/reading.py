@@ -6,6 +6,7 @@ import math
 import operator
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -199,18 +200,20 @@ def _turned_back(wiring: Wiring, value: int, source: Port, port: Port) -> Costs 
     return np.where(others, np.sum(less, axis=0)[:, None], 0.0)
 
 
-def read_end(wiring: Wiring, level: Level, value: int, port: Port) -> None:
+def read_end(wiring: Wiring, level: Level, value: int, port: Port, *, in_order: bool) -> None:
     """What ends a product is computed with it where it has that as it lies, and as it is pinned, else by itself. So it
     is where devices add the product up: of choices that are known roughly that much is known of their ends.
+    ``in_order`` is as in ``Reshards.table``.
     """
     source, reader = level.source[value], wiring.nodes[port.node]
     pin, known = level.pinned.get(value), level.graph.values[value]
     made = wiring.nodes[source.node]
     ended, alone = (np.zeros(len(source.layouts)) if each is None else each for each in (made.ended, made.alone))
+    table = partial(wiring.reshards.table, known, in_order=in_order)
     if pin is None:
-        took = reader.times * wiring.reshards.table(known, source.layouts, port.layouts)
+        took = reader.times * table(source.layouts, port.layouts)
     else:
-        there, back = (wiring.reshards.table(known, *ends) for ends in ((source.layouts, [pin]), ([pin], port.layouts)))
+        there, back = (table(*ends) for ends in ((source.layouts, [pin]), ([pin], port.layouts)))
         took = reader.times * (there + back)
     sums = made.sums.get(value, ())
     added_up = {choice for choice in made.rough if sums and sums[choice] is not None}

@@ -208,7 +208,7 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
     for (value, narrow, waits), ports in sorted(readers.items(), key=lambda each: each[0][1]):
         known = level.graph.values[value]
         if value in level.source and wiring.nodes[level.source[value].node].ended is not None:
-            read_end(wiring, level, value, ports[0])
+            read_end(wiring, level, value, ports[0], in_order=value in ordered)
         elif value in level.source and wiring.nodes[level.source[value].node].in_passing:
             alone = written_apart(wiring, level, level.source[value].node, reading, narrow=narrow)
             others = wide.get((value, waits)) if narrow else None
