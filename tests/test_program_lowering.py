@@ -21,6 +21,7 @@ from meshwright.planner.program import Program, build
 from meshwright.planner.program.solving.limited import Limited
 from meshwright.planner.program.solving.lowering import Choices, Lowering, Moves
 from meshwright.planner.program.solving.solutions import BEYOND, ENOUGH, Solutions
+from meshwright.planner.program.solving.weighing import weigh
 from meshwright.planner.search.task import Solver, Task
 from meshwright.planner.topology import physical
 from small_graphs import Drawing, exact_of, program_of, promised_s, size_of, steps, strategies
@@ -122,6 +123,18 @@ def test_a_limit_is_approached_by_limits_in_between() -> None:
     assert kept.least[0] > 50_000_000
     assert not Limited(kept).approach()
     assert kept.least[0] < 30_000_000
+
+
+def test_what_memory_is_worth_finds_what_takes_less_and_leaves_what_was_learnt_as_it_was() -> None:
+    program = _program(gru(), "v6e:2x2", "{x: 4}", 20_000_000)
+    kept = Solutions(program, time.monotonic() + 60, 0, None, math.inf)
+    quickest = kept.price(kept.solved(guess=True).choices).estimate
+    known, guess_s, bound_s = dict(kept.misfits), [each.copy() for each in kept.learnt.guess_s], kept.bound_s
+    found = weigh(kept)
+    assert min(each.peak_bytes for each in found.values()) < 0.9 * quickest.peak_bytes
+    assert (kept.misfits, kept.limit_bytes, kept.bound_s) == (known, None, bound_s)
+    for before, after in zip(guess_s, kept.learnt.guess_s, strict=True):
+        assert (after <= before).all()  # what was guessed of choices until they were priced is none
 
 
 def gru(width: int = 256, length: int = 64, batch: int = 64, words: int = 8000) -> Pair:

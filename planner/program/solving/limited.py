@@ -13,7 +13,8 @@ from ..rows.usage import misfit_row
 from .by_rows import EFFORT, least_by_rows, looks
 from .exact import Exact
 from .lowering import Lowering
-from .solutions import CLOSE, LOOKING, Solutions, often
+from .solutions import BEYOND, CLOSE, LOOKING, Solutions, often
+from .weighing import Misfits, weigh
 
 MENDING, MENDED = (4, 24), 6
 """How often a solution is looked for beside those that did not fit, at least and at most, and how often while none
@@ -33,7 +34,8 @@ class Limited:
     """The limit that the program's rows are held to.
 
     The program counts less than the exact price does, so where a solution does not fit the limit is lowered by as much;
-    ``too_low`` is known to allow none. ``lowered`` says that solutions were changed choice by choice.
+    ``too_low`` is known to allow none. ``weighed`` are solutions that were to take less and do not fit; ``lowered``
+    says that solutions were changed choice by choice.
     """
 
     def __init__(self, kept: Solutions) -> None:
@@ -41,6 +43,7 @@ class Limited:
         self.program = kept.program
         self.too_low = 0
         self.lowered = False
+        self.weighed: Misfits | None = None
 
     def fits(self, took: Exact, solution: Solution) -> bool:
         """Whether a solution fits; if not, the limit that the next is solved with."""
@@ -77,6 +80,13 @@ class Limited:
         kept.infeasible = found.status == "infeasible"
         return kept.infeasible
 
+    def weigh(self) -> bool:
+        """Looks for what takes less memory by what that is worth, once; whether anything fits."""
+        kept = self.kept
+        if self.weighed is None and kept.misfits and kept.priced and not kept.ended():
+            self.weighed = weigh(kept)
+        return kept.best is not None
+
     def mend(self) -> bool:
         """Solves with rows of what did not fit; whether anything fits then."""
         kept = self.kept
@@ -103,6 +113,8 @@ class Limited:
             if not self._within(between, left):
                 low = between
             left -= kept.count - before
+        if kept.best is None and left > 0 and kept.least[0] <= limit * (1 + BEYOND):
+            self._within(limit, left)
         kept.sure, kept.doubt = sure, doubt
         if kept.best is None:
             kept.limit_bytes = lowered
@@ -142,7 +154,8 @@ class Limited:
         limit, begin, deciders = self.program.limit_bytes or 0, time.monotonic(), self.program.deciders
         until = begin + PART * (kept.deadline - begin)
         descent = self.program.lowering(looks(len(deciders)), lambda: kept.ended() or time.monotonic() > until)
-        peaks = {each: misfit.peak_bytes for each, misfit in kept.misfits.items()}
+        misfits = {**kept.misfits, **(self.weighed or {})}
+        peaks = {each: misfit.peak_bytes for each, misfit in misfits.items()}
         near = sorted((each for each in peaks if peaks[each] <= LOWERED * limit), key=peaks.__getitem__)
         several = [np.array(each, np.int64)[deciders] for each in near[: STARTS - 1]]
         least = least_by_rows(
@@ -154,7 +167,7 @@ class Limited:
             stop=kept.stop,
         )
         if least is not None:
-            several.insert(0, least)
+            several.append(least)
         for number, start in enumerate(several):
             fits = descent.into(start, 1 / (len(several) - number))
             while fits is not None:

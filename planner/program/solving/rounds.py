@@ -80,12 +80,12 @@ class Rounds:
             fits = self.limited.fits(took, solution)
             if limited and kept.best is None:
                 proven = self.limited.is_too_low()
-                if not (proven or self.limited.mend()):
+                if not (proven or self.limited.weigh() or self.limited.mend()):
                     self.limited.approach()
                 break
             if kept.ended() or (fits and kept.best_s <= solution.cost / PER_S * (1 + ENOUGH)):
                 break
-        if kept.best is None and kept.misfits and not kept.infeasible:
+        if kept.best is None and kept.misfits and not kept.infeasible and not self.limited.weigh():
             self.limited.lower()
         if kept.best is not None:
             self._tell(tell)
