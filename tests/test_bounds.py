@@ -75,6 +75,7 @@ STEPS: dict[str, Step] = {
 NOT_PROVEN = {
     "what is computed in passing, twice",  # what is written of it for whom no single kernel knows
     "a product of what is put side by side, added to that",  # what is cut out in passing is priced alone by its rows
+    "a product that is added to what it multiplies",  # other layouts might leave time to fetch what it reads
 }
 SHORT_S = 5e-9
 """What a step may be from its bound however short it is: one of a quarter of a microsecond a fiftieth of that."""

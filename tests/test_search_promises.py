@@ -72,6 +72,18 @@ def anew(layers: int = 2, rows: int = 1024, width: int = 1024, hidden: int = 409
     )
 
 
+def stacked(layers: int = 4, rows: int = 2048, width: int = 2048) -> Pair:
+    """Layers in a loop over a stack of their weights, and a head."""
+
+    def loss(params: dict[str, jax.Array], x: jax.Array) -> jax.Array:
+        return jnp.mean(
+            (jax.lax.scan(lambda c, w: (jnp.tanh(c @ w), None), x, params["stack"])[0] @ params["head"]) ** 2
+        )
+
+    weights = {"stack": shape(layers, width, width), "head": shape(width, 2 * width)}
+    return small_steps.trained(loss, weights, shape(rows, width))
+
+
 def foretelling(batch: int = 32, length: int = 128, width: int = 512, words: int = 8192) -> Pair:
     """Positions that foretell the next word: the gradient of what all but the last say is padded to all positions."""
 
@@ -165,6 +177,17 @@ def test_what_is_transposed_once_for_products_of_a_value_with_itself_lies_as_who
     assert found.step_time_s <= 1.01 * row.objective_s
     assert found.gap is not None
     assert 0 <= found.gap < 0.01
+
+
+def test_what_each_turn_of_a_scan_takes_off_its_stack_is_laid_out_as_promised() -> None:
+    """All that reads it has it gathered at once, which no name but that of the turn's own can say."""
+    found = search(*stacked(), topology="v5e:2x4", mesh={"a": 2, "b": 4}, time_limit_s=60)
+    (row,) = found.candidates[:1]
+    assert found.plan is not None
+    assert found.step_time_s is not None
+    assert row.objective_s is not None
+    assert any(".xs0" in rule.pattern for rule in found.plan.rules)
+    assert found.step_time_s <= 1.01 * row.objective_s
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,32 @@ def test_the_length_of_a_loop_changes_no_path() -> None:
     assert paths(turns=3) == paths(turns=50)
 
 
+def scanned(w, x):
+    """The gradient of layers that are scanned over their weights."""
+    return jax.grad(lambda w: (jax.lax.scan(lambda c, each: (jnp.tanh(c @ each), None), x, w)[0] ** 2).sum())(w)
+
+
+SCANNED = jax.ShapeDtypeStruct((4, 32, 32), jnp.float32), jax.ShapeDtypeStruct((16, 32), jnp.float32)
+
+
+def test_what_each_turn_of_a_scan_reads_of_what_it_goes_over_has_a_path() -> None:
+    found = trace(scanned, SCANNED).values.by_path
+    assert found["ops/lambda/scan.0.xs0"].shape == (32, 32)
+    assert {each.shape for path, each in found.items() if path.startswith("ops/lambda/grad/scan.0.xs")} >= {(32, 32)}
+
+
+def test_a_plan_lays_out_what_each_turn_reads() -> None:
+    """Split weights are gathered once a turn then, forward and backward, and the numbers stay."""
+    said = "'w': _ _ _@y", "'x': _@x _", "'ops/**/scan.0.xs0': replicate"
+    applied = mw.apply(plan(*said), scanned, SCANNED)
+    key = jax.random.key(0)
+    args = [jax.random.normal(key, each.shape) / 8 for each in SCANNED]
+    np.testing.assert_allclose(np.asarray(applied(*args)), np.asarray(scanned(*args)), rtol=1e-5, atol=1e-6)
+    gathers = [each for each in mw.estimate(plan(*said), scanned, SCANNED).collectives if each.kind == "all-gather"]
+    assert [each.axes for each in gathers] == [("y",)] * 2
+    assert "scan.0.xs0" in applied.lower(*SCANNED).as_text(debug_info=True)
+
+
 def test_another_process_finds_the_same_paths() -> None:
     here = paths()
     environment = os.environ | {"PYTHONHASHSEED": "7"}

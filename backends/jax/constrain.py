@@ -18,7 +18,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 
 from ...dsl.errors import Problem, listing, problem, raise_errors
 from .axis_order import Order, at_its_own_place, in_order
-from .values import carries
+from .values import carries, slices
 
 Chooser = Callable[[JaxprEqn], NamedSharding | None]
 Given = Callable[[JaxprEqn], Sequence[tuple[int, str, NamedSharding]]]
@@ -51,11 +51,13 @@ def _nothing(_: JaxprEqn) -> Sequence[tuple[int, JaxprEqn]]:
     return ()
 
 
-def constrain(closed: ClosedJaxpr, choose: Chooser, results: Given, operands: Given, order: Order) -> ClosedJaxpr:
+def constrain(
+    closed: ClosedJaxpr, choose: Chooser, results: Given, operands: Given, turned: Given, order: Order
+) -> ClosedJaxpr:
     """``closed`` with a sharding constraint in place of each equation for which ``choose`` gives a sharding.
 
     Another follows each of the ``results`` that have one, and precedes each of the ``operands``. What a loop carries
-    has one on every turn too.
+    has one on every turn too, and what its turns read of what a scan goes over (``turned``) as each of them begins.
     ``order`` is the order of axes that the program keeps to between them (``axis_order.py``).
     Raises ``PlanError`` (MW316) where a value inside a manual region would be split over the region's own axes.
     """
@@ -86,7 +88,11 @@ def constrain(closed: ClosedJaxpr, choose: Chooser, results: Given, operands: Gi
         inside, given = carries(equation), equation.outvars
         return [(i, beside(equation, given[i], path, to, made)) for i, path, to in results(equation) if i in inside]
 
-    rewritten = rewrite(closed, replace, follow, precede, enter)
+    def begin(equation: JaxprEqn) -> list[tuple[int, JaxprEqn]]:
+        read = slices(equation)
+        return [(i, beside(equation, read[i], path, to, made)) for i, path, to in turned(equation)]
+
+    rewritten = rewrite(closed, replace, follow, precede, enter, begin)
     raise_errors(problems.values())
     return rewritten
 
@@ -108,24 +114,35 @@ def rewrite(
     follow: Beside = _nothing,
     precede: Beside = _nothing,
     enter: Beside = _nothing,
+    begin: Beside = _nothing,
 ) -> ClosedJaxpr:
     """``closed`` with the equation that ``replace`` gives in place of each, also in jaxprs inside; None keeps it.
 
     What ``follow`` gives for an equation of ``closed`` stands after it, and its results are read in place of the
     equation's own; what ``precede`` gives stands before it, and the equation reads its results. What ``enter`` gives
-    for what a loop carries, by the number of the result that it ends as, begins each turn and ends it.
+    for what a loop carries, by the number of the result that it ends as, begins each turn and ends it; what ``begin``
+    gives for what a scan goes over, by the number of the operand, begins each turn.
     """
-    return _Rewriter(replace, follow, precede, enter).closed(closed)
+    return _Rewriter(replace, follow, precede, enter, begin).closed(closed)
 
 
 class _Rewriter:
     """One pass over a jaxpr and those inside it; a jaxpr used twice is rewritten once and stays shared."""
 
-    def __init__(self, replace: Replace, follow: Beside, precede: Beside, enter: Beside, region: Region | None = None):
+    def __init__(
+        self,
+        replace: Replace,
+        follow: Beside,
+        precede: Beside,
+        enter: Beside,
+        begin: Beside,
+        region: Region | None = None,
+    ):
         self.replace = replace
         self.follow = follow
         self.precede = precede
         self.enter = enter
+        self.begin = begin
         self.region = region
         self.done: dict[int, tuple[Any, Any]] = {}  # by id; the original is kept alive beside its rewriting
 
@@ -170,6 +187,8 @@ class _Rewriter:
         for number, same in self.enter(equation) if inside else ():
             key, position = inside[number]
             params[key] = _kept(params[key], position, number, same)
+        for position, same in self.begin(equation):
+            params["jaxpr"] = _begun(params["jaxpr"], position, same)
         unchanged = all(params[key] is value for key, value in equation.params.items())
         return equation if unchanged else equation.replace(params=params)
 
@@ -179,7 +198,9 @@ class _Rewriter:
         abstract = mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
         types = dict.fromkeys(equation.params["newly_manual_axes"], AxisType.Manual)
         region = Region(mesh=abstract.update_axis_types(types))
-        inner = _Rewriter(self.replace, self.follow, self.precede, self.enter, region).value(equation.params["jaxpr"])
+        inner = _Rewriter(self.replace, self.follow, self.precede, self.enter, self.begin, region).value(
+            equation.params["jaxpr"]
+        )
         return equation.replace(params=equation.params | {"jaxpr": inner})  # type: ignore[no-any-return]
 
     def value(self, value: Any) -> Any:
@@ -193,18 +214,25 @@ class _Rewriter:
         return value
 
 
+def _begun(closed: ClosedJaxpr, position: int, same: JaxprEqn) -> ClosedJaxpr:
+    """A loop's body that begins with an equation on its argument of this position."""
+    arguments = list(closed.jaxpr.invars)
+    known, arguments[position] = arguments[position], Var(arguments[position].aval)
+    equations = [same.replace(invars=[arguments[position]], outvars=[known]), *closed.jaxpr.eqns]
+    return closed.replace(jaxpr=closed.jaxpr.replace(invars=arguments, eqns=equations))  # type: ignore[no-any-return]
+
+
 def _kept(closed: ClosedJaxpr, position: int, number: int, same: JaxprEqn) -> ClosedJaxpr:
     """A loop's body that begins with an equation on its argument of this position, and ends with it on the result of
     this number.
     """
-    arguments, results = list(closed.jaxpr.invars), list(closed.jaxpr.outvars)
-    known, arguments[position] = arguments[position], Var(arguments[position].aval)
-    equations = [same.replace(invars=[arguments[position]], outvars=[known]), *closed.jaxpr.eqns]
+    begun = _begun(closed, position, same)
+    results, equations = list(begun.jaxpr.outvars), list(begun.jaxpr.eqns)
     if not isinstance(results[number], Literal):
         made, results[number] = results[number], Var(results[number].aval)
         equations.append(same.replace(invars=[made], outvars=[results[number]]))
-    jaxpr = closed.jaxpr.replace(invars=arguments, outvars=results, eqns=equations)
-    return closed.replace(jaxpr=jaxpr)  # type: ignore[no-any-return]
+    jaxpr = begun.jaxpr.replace(outvars=results, eqns=equations)
+    return begun.replace(jaxpr=jaxpr)  # type: ignore[no-any-return]
 
 
 def _constraint(equation: JaxprEqn, sharding: NamedSharding, made: Constraints) -> JaxprEqn:

@@ -67,6 +67,10 @@ class StepLayouts:
         """Which shardings the plan gives to operands of products, for these alone."""
         return self._given(placed, lambda: self.traced.values.read_by_equation)
 
+    def of_slices(self, placed: DeviceMesh) -> Given:
+        """Which shardings the plan gives to what each turn of a scan reads of what it goes over."""
+        return self._given(placed, lambda: self.traced.values.turned_by_equation)
+
     def _given(self, placed: DeviceMesh, named: Callable[[], Mapping[int, tuple[tuple[int, str], ...]]]) -> Given:
         given = self.values(placed)
         known = named() if given else {}

@@ -62,7 +62,7 @@ def planned(
     """
     placed = replace(placed, order=common_order(placed.mesh.axis_names, layouts.shardings(placed)))
     donated = layouts.traced.donates(donate_argnums)
-    given = layouts.of_results(placed), layouts.of_operands(placed)
+    given = layouts.of_results(placed), layouts.of_operands(placed), layouts.of_slices(placed)
     jaxpr = constrain(layouts.traced.jaxpr, layouts.chooser(placed), *given, placed.order)
     for_tpu = _is_compiled_for_tpu(placed.mesh)
     apart, options = (with_products_apart(jaxpr), compiler_options(jaxpr)) if for_tpu else (jaxpr, {})

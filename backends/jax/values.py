@@ -3,7 +3,8 @@
 ``ops/<function>/[grad/|remat/]<name>.<site>[/<turn>]``: the function of the model in which it is written, the primitive
 or the jitted function that makes it, which place in that function it is, in program order, one for each line that calls
 the function, and which repetition of that place (unrolled layers) where there are several. Of several results each has
-its number: ``ops/loss/scan.0.1``, of what a loop carries on every turn of it. What a library's jitted function computes
+its number: ``ops/loss/scan.0.1``, of what a loop carries on every turn of it. What each turn reads of the arrays that a
+scan goes over has their number: ``ops/loss/scan.0.xs1``. What a library's jitted function computes
 has that one's name before its own: ``ops/norm/_var.sub.0``; it has no path inside a jitted function of the user's that
 is called several times. What an equation reads, as it alone reads it, has its place: ``ops/loss/dot_general.0.in1``. Of
 what makes but one number only these have a name, with ``scalar/`` before the equation's:
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -58,18 +59,23 @@ class Around:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """A result of an equation, or an operand as it reads it: its path but for the turn, and that."""
+    """A result of an equation, an operand as it reads it, or what a turn of a scan reads of one (``is_slice``): its
+    path but for the turn, and that.
+    """
 
     equation: JaxprEqn
     position: int
     stem: str
     turn: int
     is_operand: bool = False
+    is_slice: bool = False
     is_shared: bool = False
 
     @property
     def aval(self) -> Any:
         """The value's shape and dtype."""
+        if self.is_slice:
+            return slices(self.equation)[self.position].aval
         variables = self.equation.invars if self.is_operand else self.equation.outvars
         return variables[self.position].aval
 
@@ -109,29 +115,34 @@ class Values:
     @cached_property
     def of_variable(self) -> Mapping[Any, str]:
         """By each variable that an equation makes, its path."""
-        made = ((path, each) for path, each in self._paths if not each.is_operand)
+        made = ((path, each) for path, each in self._paths if not (each.is_operand or each.is_slice))
         return {each.equation.outvars[each.position]: path for path, each in made}
 
     @cached_property
     def of_equation(self) -> Mapping[int, tuple[tuple[int, str], ...]]:
         """By the ``id`` of an equation, the positions and paths of its results that have one, of single numbers too."""
-        return self._by_equation(operands=False)
+        return self._by_equation(lambda each: not (each.is_operand or each.is_slice))
 
     @cached_property
     def read_by_equation(self) -> Mapping[int, tuple[tuple[int, str], ...]]:
         """By the ``id`` of an equation, the positions and paths of its operands that have one."""
-        return self._by_equation(operands=True)
+        return self._by_equation(lambda each: each.is_operand)
+
+    @cached_property
+    def turned_by_equation(self) -> Mapping[int, tuple[tuple[int, str], ...]]:
+        """By the ``id`` of a scan, the positions among its operands, and the paths, of what each turn reads of them."""
+        return self._by_equation(lambda each: each.is_slice)
 
     @cached_property
     def carried(self) -> frozenset[str]:
         """The paths of what loops carry."""
-        found = (f for f in self._paths if not f[1].is_operand)
+        found = (f for f in self._paths if not (f[1].is_operand or f[1].is_slice))
         return frozenset(path for path, each in found if each.position in carries(each.equation))
 
-    def _by_equation(self, *, operands: bool) -> Mapping[int, tuple[tuple[int, str], ...]]:
+    def _by_equation(self, asked: Callable[[_Found], bool]) -> Mapping[int, tuple[tuple[int, str], ...]]:
         found: dict[int, tuple[tuple[int, str], ...]] = {}
         for path, each in self._paths:
-            if each.is_operand == operands:
+            if asked(each):
                 found[id(each.equation)] = (*found.get(id(each.equation), ()), (each.position, path))
         return found
 
@@ -202,6 +213,9 @@ class _Walk:
         for i in named:
             own = f"{stem}.{i}" if len(equation.outvars) > 1 else stem
             yield _Found(equation=equation, position=i, stem=own, turn=turn, is_shared=is_shared)
+        for number, i in enumerate(slices(equation)):
+            own = f"{stem}.xs{number}"
+            yield _Found(equation=equation, position=i, stem=own, turn=turn, is_slice=True, is_shared=is_shared)
         read: list[Any] = [] if equation.primitive.name in ENTERED else equation.invars
         for i, variable in enumerate(read):
             if not isinstance(variable, Literal) and variable.aval.shape:
@@ -240,6 +254,17 @@ def carries(equation: JaxprEqn) -> dict[int, tuple[str, int]]:
     if kind == "while":
         return {i: ("body_jaxpr", params["body_nconsts"] + i) for i in range(len(equation.outvars))}
     return {}
+
+
+def slices(equation: JaxprEqn) -> dict[int, Any]:
+    """What each turn of a scan reads of the arrays that it goes over: by the place of these among its operands the
+    variable of its body; nothing of other equations.
+    """
+    if equation.primitive.name != "scan":
+        return {}
+    params = equation.params
+    first, inside = params["num_consts"] + params["num_carry"], params["jaxpr"].jaxpr.invars
+    return dict(enumerate(inside[first:], first))
 
 
 def _is_nameable(variable: Any, *, is_carried: bool = False) -> bool:

@@ -16,7 +16,7 @@ from ....dsl.plan import Assignment
 from ..annotate import mark_p
 from ..constrain import Region, rewrite
 from ..trace import Traced, value_names
-from ..values import carries
+from ..values import carries, slices
 from .edges import ranked
 from .value_names import WHILE, with_names, without_names
 
@@ -84,11 +84,16 @@ def with_places(traced: Traced, *, values: bool) -> tuple[ClosedJaxpr, tuple[Pla
         places = [(i, Place(p, _shape(v), is_operand=True), v) for i, p, v in operands]
         return [(i, put(equation.replace(invars=[v], outvars=[v]), place)) for i, place, v in places]
 
+    def turned(equation: JaxprEqn) -> list[tuple[int, JaxprEqn]]:
+        found, inside = traced.values.turned_by_equation.get(id(equation), ()), slices(equation)
+        read: list[tuple[int, str, Any]] = [(i, path, inside[i]) for i, path in found]
+        return [(i, put(equation.replace(invars=[v], outvars=[v]), Place(p, _shape(v)))) for i, p, v in read]
+
     def entering(equation: JaxprEqn) -> list[tuple[int, JaxprEqn]]:
         inside = carries(equation)
         return [each for each in computed(equation) if each[0] in inside]
 
-    beside = (computed, read, entering) if values else ()
+    beside = (computed, read, entering, turned) if values else ()
     jaxpr = rewrite(traced.jaxpr, named, *beside)
     return jaxpr, tuple(numbers)
 
