@@ -12,7 +12,16 @@ from .nature import ALLOCATE, BROADCAST, UPDATE
 
 WRITING = frozenset({SCATTER, UPDATE, "while"})
 SHARED = "shared"
-"""Says of a fill that several write into such an array, each into one of its own."""
+"""Says of a fill that several write into such an array, each into one of its own; ``ALLOCATE`` that it were not filled
+if the others did not.
+"""
+
+
+def without_shares(graph: Graph) -> Graph:
+    """The graph of which nothing is said of what fills share: they may where devices have parts of them."""
+    if not any(SHARED in op.attributes for op in graph.of_kind(BROADCAST)):
+        return graph
+    return replace(graph, ops=tuple([_without_share(op) if op.kind == BROADCAST else op for op in graph.ops]))
 
 
 def with_own_fills(graph: Graph) -> Graph:
@@ -49,8 +58,7 @@ def with_allocations(graph: Graph) -> Graph:
     """
     if not any(op.kind == "while" for op in graph.nesting):
         return graph
-    fills = (op for op in graph.ops if _is_filled(graph, op) and SHARED not in op.attributes)
-    filled = {op.results[0] for op in fills} - set(graph.results)
+    filled = {op.results[0] for op in graph.ops if _is_filled(graph, op)} - set(graph.results)
     for op in graph.ops if filled else ():
         filled.difference_update(_taken(op) if op.kind == "while" and op.bodies else op.operands)
     if not filled:
@@ -85,7 +93,24 @@ def _is_filled(graph: Graph, op: Op) -> bool:
     return op.kind == BROADCAST and not graph.values[op.operands[0]].shape
 
 
+def if_alone(graph: Graph) -> Graph:
+    """The graph where nothing is filled that were not but for others: of a step that is not laid out, whose devices may
+    have parts of these that are not alike.
+    """
+    if not any(op.attributes.get(SHARED) == ALLOCATE for op in graph.of_kind(BROADCAST)):
+        return graph
+    ops = [replace(op, kind=ALLOCATE) if op.attributes.get(SHARED) == ALLOCATE else op for op in graph.ops]
+    return replace(graph, ops=tuple(ops))
+
+
+def _without_share(op: Op) -> Op:
+    return replace(op, attributes={name: each for name, each in op.attributes.items() if name != SHARED})
+
+
 def _allocated(op: Op) -> Op:
+    """What is there in the place of a fill: nothing is filled, unless others have such an array."""
+    if SHARED in op.attributes:
+        return replace(op, attributes={**op.attributes, SHARED: ALLOCATE})
     return replace(op, kind=ALLOCATE, operands=(), attributes={})
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..graph import Graph, Op
 from ..kinds import COLLECTIVE_PERMUTE
-from .allocated import with_allocations, with_own_fills
+from .allocated import with_allocations, with_own_fills, without_shares
 from .nature import (
     AFTER,
     APART,
@@ -38,7 +38,7 @@ def simplify(graph: Graph) -> Graph:
 
     The roundings that it adds for products, and what is spread where it only multiplies, have new numbers.
     """
-    graph = with_tables_rounded_once(with_multiplications(graph))
+    graph = with_tables_rounded_once(with_multiplications(without_shares(graph)))
     whole = _without_barriers(replace(graph, **merged(graph)))
     living = _living(with_allocations(with_own_fills(with_broadcasts_in_loops(whole))))
     kept = with_roundings(with_slices_first(living))

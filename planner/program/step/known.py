@@ -14,6 +14,7 @@ from ...compute.loops import Staying, renamed, staying
 from ...compute.residence import copied_results
 from ...compute.speed import Speed
 from ...fusion import fuse
+from ...fusion.allocated import if_alone
 from ...fusion.before_loops import narrow_stacks
 from ...fusion.behind import At, Behind, Waits, behind
 from ...fusion.narrow import NARROW, narrow, rounded_arguments
@@ -167,6 +168,7 @@ class Known:
         if id(kernel) not in self.places:
             ops = in_order_of_use(graph, kernel.ops)
             own, numbers = kernel_graph(graph, replace(kernel, ops=ops))
+            own = if_alone(own)
             is_free = id(kernel) in self.free or self.is_passing(kernel)
             masks = self.images.masks_of(graph)
             inside = {place: masks[number] for place, number in enumerate(ops) if number in masks}
