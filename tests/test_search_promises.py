@@ -180,8 +180,8 @@ def test_what_is_transposed_once_for_products_of_a_value_with_itself_lies_as_who
 
 
 def test_what_each_turn_of_a_scan_takes_off_its_stack_is_laid_out_as_promised() -> None:
-    """All that reads it has it gathered at once, which no name but that of the turn's own can say. Stacks that loops fill
-    are not filled before, where devices have parts of other shapes of that for the gradient.
+    """All that reads it has it gathered at once, which no name but that of the turn's own can say. Stacks that loops
+    fill are not filled before, where devices have parts of other shapes of that for the gradient.
     """
     found = search(*stacked(), topology="v5e:2x4", mesh={"a": 2, "b": 4}, time_limit_s=60)
     (row,) = found.candidates[:1]
