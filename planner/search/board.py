@@ -15,7 +15,8 @@ from .tried import CLOSE, Tried
 AGAIN = 1e-2  # by how much a candidate that was cut off must be able to be better to be solved once more
 SOLVING = 0.6  # of the time at most; the rest writes plans
 LARGE = 5000  # operations: to price a plan of a step with more takes seconds
-SHORT = 1000  # operations: of so few it is known soon what no mesh can hold, and what layouts cost
+SHORT = 1000  # operations: of so few it is known soon what no mesh can hold
+SOON = 300  # operations: of so few it is known soon what a plan's layouts cost
 LONGER = 1.5  # times the time that one was not solved in: what there must be to solve it once more
 
 
@@ -182,7 +183,7 @@ class Board:
         for plan in self.ranked:
             if self.doubts or not self._is_below(plan):
                 continue
-            is_enough = self.num_ops > SHORT and self._above_s(plan) <= AGAIN * plan.step_time_s
+            is_enough = self.num_ops > SOON and self._above_s(plan) <= AGAIN * plan.step_time_s
             cost_s = None if is_enough else cost_of(plan)
             if cost_s is not None:
                 self._credit(cost_s - plan.step_time_s)
