@@ -254,10 +254,32 @@ def test_what_a_function_is_given_is_made_elsewhere():
     assert set(drafts.lies(plan, step, args)) & set(named)
 
 
+def test_what_is_read_alike_in_two_loops_is_laid_out_in_each():
+    """A weight that turns read, forward and backward."""
+
+    def step(w, xs):
+        return jax.grad(
+            lambda w: (
+                jax.lax.scan(lambda h, x: (jnp.tanh(h @ w + x), None), jnp.zeros(xs.shape[1:]), xs)[0] ** 2
+            ).sum()
+        )(w)
+
+    args = shapes((64, 64), (4, 32, 64))
+    drafts = drafts_of(step, args)
+    named = [each.path for each in drafts.traced(step, args, None).values.tensors if each.shape == (64, 64)]
+    read = [path for path in named if ".in1" in path]
+    said = "".join(f'  "{path}": "_@x _"\n' for path in read)
+    plan = mw.loads(
+        f"meshwright: 1\ntopology: v5e:2x4\nmesh: {{x: 2, y: 4}}\ntensors:\n{said}  w: _ _@y\n  '**': replicate\n"
+    )
+    assert len(read) > 1
+    assert drafts.step_graph(plan, step, args, nearly=True).graph.ops
+
+
 def test_what_several_read_of_a_value_laid_out_alike_is_laid_out_once():
     first, second, other, again = (Spot(value=1, maker=0, reader=at, position=0) for at in (5, 3, 4, 3))
     whole = Spot(value=1, maker=0)
-    found = made_once([(first, "a"), (whole, "a"), (second, "a"), (other, "b"), (again, "a")])
+    found = made_once([(first, "a"), (whole, "a"), (second, "a"), (other, "b"), (again, "a")], [0] * 6)
     assert found == [(whole, "a"), (replace(second, others=((5, 0),)), "a"), (other, "b")]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from jax.sharding import NamedSharding
@@ -28,6 +28,7 @@ from .rewrites.rewriter import BROADCAST
 from .rewrites.simplify import NESTING, nested
 from .shardings import RESHARDS
 from .spreading.constrained import Spot, made_once, turns
+from .spreading.entered import rooms
 from .spreading.flat import Flat
 from .spreading.template import Template
 from .step_graph import edge_attributes, lies_of, spread_graph
@@ -143,7 +144,7 @@ class Sketch:
                     found.append((Spot(value=value, maker=maker, reader=reader, position=position), attribute))
                     if not place.is_operand and place.path in self.draft.traced.values.carried:
                         found += [(spot, attribute) for spot in at_hand.turns.get(value, ())]
-        return made_once(found)
+        return made_once(found, at_hand.rooms)
 
     def _reading(self, path: str) -> list[Made]:
         """The operations that read the operand of this path, each with its position: noted where one took the place of
@@ -221,6 +222,7 @@ class Whole:
         self.made: tuple[tuple[int | None, ...], ...] = ()
         self.makers: Mapping[int, int] = {}
         self.turns: Mapping[int, tuple[Spot, Spot]] = {}
+        self.rooms: Sequence[int] = ()
         self._templates: list[Template | None] = []
 
     def template(self, reading: Reading) -> Template | None:
@@ -232,6 +234,7 @@ class Whole:
                 numbers = found.entered.numbers
                 self.made = tuple([tuple(map(numbers.get, each.results)) for each, _ in nested(self.module)])
                 self.makers, self.turns = found.entered.makers(), turns(found.entered.graph)
+                self.rooms = rooms(found.entered.graph)
         return self._templates[0]
 
 

@@ -34,17 +34,17 @@ class Spot:
         return self.maker if self.reader is None else self.reader
 
 
-def made_once(constraints: Sequence[tuple[Spot, Any]]) -> list[tuple[Spot, Any]]:
-    """Constraints, each with what it says, of which those that say the same of what several read of one value are one:
-    where the first of these reads it.
+def made_once(constraints: Sequence[tuple[Spot, Any]], room: Sequence[int]) -> list[tuple[Spot, Any]]:
+    """Constraints, each with what it says, of which those that say the same of what several read of one value in one
+    loop are one: where the first of these reads it. ``room`` has the loop of each operation (``rooms``).
     """
     readers = [(spot.value, said, spot.reader, spot.position) for spot, said in constraints if spot.reader is not None]
-    uses = defaultdict[tuple[int, Any], dict[Use, None]](dict)
+    uses = defaultdict[tuple[int, Any, int], dict[Use, None]](dict)
     for value, said, reader, position in sorted(readers, key=lambda each: each[2:]):
-        uses[value, said][reader, position] = None
+        uses[value, said, room[reader]][reader, position] = None
     found = dict[tuple[Spot, Any], None]()
     for spot, said in constraints:
-        alike = () if spot.reader is None else tuple(uses[spot.value, said])
+        alike = () if spot.reader is None else tuple(uses[spot.value, said, room[spot.reader]])
         if not alike or alike[0] == (spot.reader, spot.position):
             found[replace(spot, others=alike[1:]) if len(alike) > 1 else spot, said] = None
     return list(found)

@@ -11,7 +11,7 @@ from ..reading import Reading
 from ..rewrites.simplify import nested
 from .applied import applied
 from .constrained import Spot, constrained, opened, turns
-from .entered import Entered
+from .entered import Entered, rooms
 from .lying import Lying
 from .network import Rules, is_known, network
 from .template import WRITTEN, left_open, said_by
@@ -24,7 +24,8 @@ class Flat:
 
     ``made`` are the numbers of the values that each of the module's operations makes, in order, None of those that
     nothing reads; ``makers`` the places in the graph of what makes each value, ``turns`` of what a loop leaves where
-    its turns end and begin. ``lying`` is over the module's mesh; ``written`` are the constraints that stand in it.
+    its turns end and begin, ``rooms`` has the loop of each operation. ``lying`` is over the module's mesh; ``written``
+    are the constraints that stand in it.
     """
 
     graph: Graph
@@ -32,6 +33,7 @@ class Flat:
     made: tuple[tuple[int | None, ...], ...]
     makers: Mapping[int, int]
     turns: Mapping[int, tuple[Spot, Spot]]
+    rooms: Sequence[int]
     written: tuple[Any, ...]
     rules: Rules
     lying: Lying
@@ -49,6 +51,7 @@ class Flat:
             made=tuple([tuple(map(entered.numbers.get, operation.results)) for operation in operations]),
             makers=entered.makers(),
             turns=turns(entered.graph),
+            rooms=rooms(entered.graph),
             written=tuple([operation for operation in operations if operation.name == WRITTEN]),
             rules=rules,
             lying=Lying(mesh=reading.mesh, layouts=rules.layouts),
