@@ -150,7 +150,16 @@ def turns():
     return step, shapes((64, 32), (4, 32, 32), (64, 32))
 
 
-STEPS = {each.__name__: each for each in (model, routed, parts, numbers, layers, turns)}
+def counted():
+    """A loop that counts, and its gradient: constants in and out of it are the same and stay apart."""
+
+    def step(w, x):
+        return jax.grad(lambda w: (jax.lax.fori_loop(0, 4, lambda i, c: jnp.tanh(c @ w[i]), x) ** 2).sum())(w)
+
+    return step, shapes((4, 32, 32), (64, 32))
+
+
+STEPS = {each.__name__: each for each in (model, routed, parts, numbers, layers, turns, counted)}
 
 
 def a_layout(shape, mesh, rng):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -12,10 +12,10 @@ from ..attributes import FORM, value_of
 from ..loops import CONSTANTS
 from ..passes import Passes
 from ..reading import Reading
-from ..rewrites.simplify import nested
+from ..rewrites.simplify import NESTING, nested
 from .applied import applied
 from .constrained import Spot, constrained, opened
-from .entered import Entered, rooms
+from .entered import Entered
 from .lying import Lying
 from .network import CONSTRAINT, Rules, is_known, network
 from .rounds import Network
@@ -41,7 +41,8 @@ class Said(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
     """The ``entered`` graph of a module before it is laid out; what makes its values once (``alike``: by the number of
-    a value what it is, but for how it lies); the constraints that stand in the module, in order.
+    a value in which region it is made and what it is, but for how it lies); the constraints that stand in the module,
+    in order.
     """
 
     entered: Entered
@@ -64,20 +65,18 @@ class Template:
         entered = Entered.read(module, reading, names)
         if entered is None or not is_known(entered.graph) or _is_cleaned(module, passes):
             return None
-        alike, written = dict[int, object](), list[Any]()
-        for operation, name in nested(module):
+        alike, written = dict[int, object](), [operation for operation, name in nested(module) if name == WRITTEN]
+        for operation, name, region in _by_region(module):
             if name in CONSTANTS:
                 number, value = entered.numbers.get(operation.results[0]), value_of(operation)
                 if value is None:
                     return None  # what cannot be read cannot be told apart
                 if number is not None:
-                    alike[number] = value
-            elif name == WRITTEN:
-                written.append(operation)
+                    alike[number] = region, value
             elif name == BROADCAST and not operation.operands[0].type.shape:
                 number = entered.numbers.get(operation.results[0])
                 if number is not None:
-                    alike[number] = operation.attributes[FORM], operation.results[0].type
+                    alike[number] = region, operation.attributes[FORM], operation.results[0].type
         return cls(entered=entered, alike=alike, written=tuple(written), rules=rules)
 
     def with_constraints(self, constraints: Sequence[tuple[Spot, Any]]) -> Template:
@@ -115,10 +114,9 @@ class Template:
         key = stated, tuple(changing.operands.items()), tuple(changing.behind)
         if key not in self.networks:
             graph, uses = changed(*self.opened[stated], changing)
-            room = rooms(graph)
-            alike: dict[int, tuple[object, tuple[int, ...]]] = {
-                op.results[0]: ((room[place], self.alike[op.results[0]]), op.operands)
-                for place, op in enumerate(graph.ops)
+            alike = {
+                op.results[0]: (self.alike[op.results[0]], op.operands)
+                for op in graph.ops
                 if op.results and op.results[0] in self.alike
             }
             writer = Writer(graph=graph, nests=self.entered.nests, alike=alike)
@@ -143,6 +141,17 @@ def _is_plain(shape: Sequence[int], layout: Layout | None, mesh: Mapping[str, in
         all(axis.size == mesh[axis.name] for axis in axes) and not size % math.prod(axis.size for axis in axes)
         for size, (axes, _) in zip(shape, layout or (), strict=False)
     )
+
+
+def _by_region(module: Any) -> Iterator[tuple[Any, str, int]]:
+    """The operations of functions and loops, each with its name and the number of the region in which it stands."""
+    waiting = [module]
+    for number, region in enumerate(region for parent in waiting for region in parent.regions):
+        for operation in (each.operation for block in region.blocks for each in block.operations):
+            name = operation.name
+            yield operation, name, number
+            if name in NESTING:
+                waiting.append(operation)
 
 
 def _is_cleaned(module: Any, passes: Passes) -> bool:
