@@ -17,7 +17,7 @@ from meshwright.planner.program.solving.account import Account
 from meshwright.planner.program.solving.by_rows import EFFORT
 from meshwright.planner.program.solving.exact import Missed, alone, netted
 from meshwright.planner.program.solving.learnt import Learnt
-from meshwright.planner.program.solving.rounds import ONCE_MORE, PROVING, Rounds
+from meshwright.planner.program.solving.rounds import ONCE_MORE, PROOFS, PROVING, Rounds
 from meshwright.planner.program.solving.solutions import LARGE, PER_S, Solutions
 
 NODES, CHOICES = 5, 3
@@ -186,19 +186,32 @@ def test_what_the_last_solution_took_back_is_proven_anew() -> None:
     """By what is left of what was learnt: else nothing were proven but what was so before anything was."""
     program = SimpleNamespace(deciders=[0], wiring=SimpleNamespace(nodes=[SimpleNamespace(costs=[0.0], rough={})]))
     known = {"floor_s": 0.5, "best_s": 1.0, "credit_s": 0.0, "cutoff_s": math.inf, "limit_bytes": None}
-    kept = mock.Mock(program=program, learnt=learner(), bound_s=0.5, **known)
+    learnt, left = learner(), [0.5] * PROOFS[1]
+    kept = mock.Mock(program=program, learnt=learnt, bound_s=0.5, **known)
     kept.ended.return_value = False
     kept.solved.return_value = SimpleNamespace(choices=[0], bound=0.9 * PER_S, status="optimal")
-    left = [0.5, 0.5]
 
     def price(_: list[int]) -> object:
-        kept.bound_s = left.pop() if left else kept.bound_s
+        if left:
+            kept.bound_s, learnt.corrected = left.pop(), learnt.corrected + 1
         return SimpleNamespace(estimate=SimpleNamespace(step_time_s=1.0))
 
     kept.price.side_effect = price
     Rounds(kept)._prove(1.0)
     assert kept.bound_s == 0.9
     assert not left
+    assert len(kept.solved.mock_calls) == PROOFS[1] + 1
+
+
+def test_a_proof_that_raises_nothing_is_not_tried_again_where_nothing_was_taken_back() -> None:
+    nodes = [SimpleNamespace(costs=np.zeros(PROVING + 1), rough={})]
+    program = SimpleNamespace(deciders=[0], wiring=SimpleNamespace(nodes=nodes))
+    known = {"floor_s": 0.5, "credit_s": 0.0, "cutoff_s": math.inf, "limit_bytes": None}
+    kept = mock.Mock(program=program, learnt=learner(), bound_s=0.5, **known)
+    kept.ended.return_value = False
+    kept.solved.return_value = SimpleNamespace(choices=None, bound=0.4 * PER_S, status="unknown")
+    Rounds(kept)._prove(1.0)
+    assert len(kept.solved.mock_calls) == 1
 
 
 @pytest.mark.parametrize(("choices", "efforts"), [(PROVING, [1, ONCE_MORE]), (PROVING + 1, [1])])

@@ -149,10 +149,12 @@ class Rounds:
         kept = self.kept
         kept.limit_bytes = self.program.limit_bytes if kept.limit_bytes is not None else None
         kept.sure, kept.doubt = True, DOUBT
+        known = kept.learnt.corrected
         self._prove_in_turn(best_s)
         for _ in range(TAKEN_BACK):
-            if kept.bound_s > kept.floor_s or kept.ended():
+            if kept.bound_s > kept.floor_s or kept.learnt.corrected == known or kept.ended():
                 return
+            known = kept.learnt.corrected
             solution = kept.solved(guess=False, below_s=kept.best_s + kept.credit_s)
             kept.bound_s = max(kept.bound_s, solution.bound / PER_S)
             if solution.choices is None:
