@@ -203,13 +203,19 @@ def test_what_the_last_solution_took_back_is_proven_anew() -> None:
     assert len(kept.solved.mock_calls) == PROOFS[1] + 1
 
 
-def test_a_proof_that_raises_nothing_is_not_tried_again_where_nothing_was_taken_back() -> None:
-    nodes = [SimpleNamespace(costs=np.zeros(PROVING + 1), rough={})]
+def unproven(choices: int, bound_s: float) -> mock.Mock:
+    """A program of so many choices whose proofs are never completed, and say no more than this bound."""
+    nodes = [SimpleNamespace(costs=np.zeros(choices), rough={})]
     program = SimpleNamespace(deciders=[0], wiring=SimpleNamespace(nodes=nodes))
     known = {"floor_s": 0.5, "credit_s": 0.0, "cutoff_s": math.inf, "limit_bytes": None}
     kept = mock.Mock(program=program, learnt=learner(), bound_s=0.5, **known)
     kept.ended.return_value = False
-    kept.solved.return_value = SimpleNamespace(choices=None, bound=0.4 * PER_S, status="unknown")
+    kept.solved.return_value = SimpleNamespace(choices=None, bound=bound_s * PER_S, status="unknown")
+    return kept
+
+
+def test_a_proof_that_raises_nothing_is_not_tried_again_where_nothing_was_taken_back() -> None:
+    kept = unproven(PROVING + 1, 0.4)
     Rounds(kept)._prove(1.0)
     assert len(kept.solved.mock_calls) == 1
 
@@ -217,12 +223,7 @@ def test_a_proof_that_raises_nothing_is_not_tried_again_where_nothing_was_taken_
 @pytest.mark.parametrize(("choices", "efforts"), [(PROVING, [1, ONCE_MORE]), (PROVING + 1, [1])])
 def test_a_proof_that_could_not_be_completed_is_tried_once_more_and_harder(choices: int, efforts: list[int]) -> None:
     """Unless there are many choices, which would take long."""
-    nodes = [SimpleNamespace(costs=np.zeros(choices), rough={})]
-    program = SimpleNamespace(deciders=[0], wiring=SimpleNamespace(nodes=nodes))
-    known = {"floor_s": 0.5, "credit_s": 0.0, "cutoff_s": math.inf, "limit_bytes": None}
-    kept = mock.Mock(program=program, learnt=learner(), bound_s=0.5, **known)
-    kept.ended.return_value = False
-    kept.solved.return_value = SimpleNamespace(choices=None, bound=0.6 * PER_S, status="unknown")
+    kept = unproven(choices, 0.6)
     Rounds(kept)._prove(1.0)
     assert [call.kwargs["effort"] for call in kept.solved.mock_calls] == [EFFORT * each for each in efforts]
     assert kept.bound_s == pytest.approx(0.6)

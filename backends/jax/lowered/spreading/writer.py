@@ -173,18 +173,17 @@ class _Room:
 def _written(graph: Graph, nests: Sequence[Op], once: Mapping[int, int], turned: Collection[int]) -> Written:
     """The operations of a graph where some values are made ``once``, and some products resharded behind themselves."""
     constants = {op.results[0]: op for op in graph.of_kind(CONSTANT)}
-    room, begun = _Room(graph.arguments, once, constants), list[Op]()
+    room, begun = _Room(graph.arguments, once, constants), list[tuple[Op, _Room]]()
     for op in graph.ops:
         if op.kind in (EDGE, CONSTANT) or (op.results and op.results[0] in once):
             continue
         operands = tuple(map(room.place, op.operands)) if op.kind != END else ()
         if op.kind == LOOP:
-            begun.append(op)
+            begun.append((op, room))
             room.begins = operands
             room = _Room(op.results, once, constants, room)
         elif op.kind == END:
-            nest, loop, around = nests[op.attributes[NUMBER]], begun.pop(), room.around
-            assert around is not None
+            nest, (loop, around) = nests[op.attributes[NUMBER]], begun.pop()
             body = room.written(op.operands, loop.results)
             begins = (*around.begins, *map(around.place, room.outside))
             room = around
