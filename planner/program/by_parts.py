@@ -37,6 +37,8 @@ class Parts:
     """A search of a program in parts, which may take until the ``deadline``; ``best`` is what was found among the
     choices of one of them, ``program`` the last that was built. Of what they find ``tell`` hears, better and better.
 
+    One that is done ``partly`` leaves it to others to bound all choices, unless these are few.
+
     What was found took up to ``credit_s`` less than its costs say: others may as well. ``least`` is what took least
     memory where nothing fitted, ``near`` what took a little more than the limit and the least time.
     """
@@ -54,6 +56,7 @@ class Parts:
     told_s: float = math.inf
     least: Found | None = None
     near: Found | None = None
+    partly: bool = False
 
     def solve(self, mesh: Mesh) -> Found:
         """What is found among all choices on a mesh."""
@@ -76,7 +79,8 @@ class Parts:
                 if found.objective_s < self._best_s:
                     self.best, self.best_program = found, self.program
                     self._tell_better(found.objective_s, found.layouts)
-        if not self._ended:
+        is_small = self.program is None or _all_choices(self.program, count) <= FEW_CHOICES
+        if not self._ended and (is_small or not self.partly):
             return self._of_all(self._solved(None))
         best = self.best or self.least or Found(status="unknown", objective_s=math.inf, bound_s=0.0)
         status: Status = "unknown" if self.best is None else "feasible"
@@ -150,10 +154,14 @@ def solve_by_parts(
     stop: Callable[[], bool] | None = None,
     cutoff_s: float = math.inf,
     tell: Tell | None = None,
+    partly: bool = False,
 ) -> Found:
-    """What ``Program.solve`` finds, in parts where a mesh has many axes; the time is that of building programs too."""
+    """What ``Program.solve`` finds, in parts where a mesh has many axes; the time is that of building programs too.
+    Where all choices are bounded elsewhere it is done ``partly``.
+    """
     deadline = time.monotonic() + time_limit_s
-    return Parts(make=make, deadline=deadline, cutoff_s=cutoff_s, seed=seed, stop=stop, tell=tell).solve(mesh)
+    parts = Parts(make=make, deadline=deadline, cutoff_s=cutoff_s, seed=seed, stop=stop, tell=tell, partly=partly)
+    return parts.solve(mesh)
 
 
 def _bundles(count: int) -> Iterator[tuple[tuple[int, ...], ...]]:

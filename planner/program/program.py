@@ -28,13 +28,15 @@ from ..partition.target import target
 from ..solver.arrays import starts
 from ..solver.problem import Problem, assemble
 from ..topology import Machine
-from .pricing.choices import Among
+from .pricing.choices import Among, Counted, by_size
 from .pricing.costs import Pricing
+from .pricing.counted import CountedReshards, LeastTariff
 from .pricing.reshards import Reshards
 from .pricing.strategies import Strategies
 from .pricing.strategy_prices import StrategyPrices
 from .rows.needs import Need, needs
 from .rows.usage import Row, local_bytes, with_memory, with_needs, with_rows
+from .solving.bounded import bounded
 from .solving.company import taken_together
 from .solving.exact import exact_memory
 from .solving.found import Found, Tell
@@ -82,6 +84,12 @@ class Program:
     def lowest(self, *, time_limit_s: float = 60.0, seed: int = 0, stop: Callable[[], bool] | None = None) -> Found:
         """The layouts that take least memory, as far as they are found (``Found.least``)."""
         return lowest(self, time_limit_s=time_limit_s, seed=seed, stop=stop)
+
+    def bounded(
+        self, *, time_limit_s: float, seed: int = 0, stop: Callable[[], bool] | None = None, cutoff_s: float = math.inf
+    ) -> Found:
+        """What the choices cost at least, as far as it is below ``cutoff_s``; no solution is priced."""
+        return bounded(Solutions(self, time.monotonic() + time_limit_s, seed, stop, cutoff_s))
 
     def problem(
         self,
@@ -214,6 +222,7 @@ def build(
     loose: bool = False,
     among: Among | Mapping[int, Among] | None = None,
     before: Program | None = None,
+    alike: Sequence[Mesh] = (),
 ) -> Program:
     """The program of a step's graph, every sharding of which is whole, on a mesh with its sizes.
 
@@ -222,16 +231,19 @@ def build(
     memory. ``known`` keeps what is the same on every mesh from one program to the next. It is ``helped`` by a fork of
     this process, which must have no threads that hold locks. Pins that are ``loose`` say how values lie that kernels
     leave in memory, and nothing of how what stays inside of these is made. ``among`` says which choices kernels have,
-    if not all (``Strategies``); ``before`` is another program of the step on this mesh, whose prices are known.
+    if not all (``Strategies``); ``before`` is another program of the step on this mesh, whose prices are known. With
+    meshes that are ``alike``, whose axes have the sizes of the mesh in some order, it is of all of these at once, and
+    nothing costs more in it than on any of them (``pricing/counted``).
     """
     sizes = {axis: size or 1 for axis, size in mesh.sizes.items()}
-    prices = tariff(mesh, machine, {})
+    prices = LeastTariff.of(sizes, alike, machine) if alike else tariff(mesh, machine, {})
     pricing = Pricing(
         machine=machine,
         speed=speed_of(machine.chip, None),
         tariff=prices,
         mesh=sizes,
         convolutions=convolutions_in(graph),
+        counted=bool(alike),
     )
     numbers = dict(zip(graph.names, graph.arguments, strict=False))
     results = dict(zip(graph.result_names, graph.results, strict=False))
@@ -241,11 +253,13 @@ def build(
     program, values = known.program(graph, near_bytes, cut, repeats_scores=repeats, is_gpu=is_gpu)
     pieces = pricing.pieces() if before is None else before.wiring.strategies.prices.pieces
     inside = (pins or {}).keys() - numbers.keys() - results.keys()  # what is brought into a pin is said beyond prices
-    priced = StrategyPrices(pricing=pricing, pieces=pieces, among=among, exactly=bool(inside))
+    priced = StrategyPrices(
+        pricing=pricing, pieces=pieces, among=_counted(sizes) if alike else among, exactly=bool(inside)
+    )
     strategies = Strategies(prices=priced, known=known)
     if helped:
         strategies.share(program)
-    reshards = Reshards(
+    reshards = (CountedReshards if alike else Reshards)(
         mesh=sizes,
         tariff=prices,
         speed=pricing.speed,
@@ -264,6 +278,11 @@ def build(
     _prefer_small_arguments(wiring)
     limit, _ = memory_limit(machine, limit_bytes)
     return Program(wiring=wiring, mesh=mesh, machine=machine, limit_bytes=limit, leader=tied(wiring))
+
+
+def _counted(mesh: Mapping[str, int]) -> Counted:
+    axes = [axis for axis, size in mesh.items() if size > 1]
+    return Counted(tuple(tuple(map(axes.index, each)) for size, each in by_size(mesh).items() if size > 1))
 
 
 def _of_written(program: Kernels, pins: Mapping[str, Sharding]) -> dict[str, Sharding]:

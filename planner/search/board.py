@@ -6,9 +6,11 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from ...dsl.plan import Mesh
 from ..estimate.figures import Estimate
 from ..estimate.limit import is_near
 from ..topology import Machine
+from .alike import Alike, unlisted_s
 from .result import PricedPlan
 from .tried import CLOSE, Tried
 
@@ -23,8 +25,9 @@ LONGER = 1.5  # times the time that one was not solved in: what there must be to
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What a search is asked for. ``kept`` are the axes that keep their names; ``limit_bytes`` None: no limit.
-    ``solving`` is the part of the time that is solved in at most. Of meshes ``left_out`` nothing is proven: what was
-    found is not proven better among the others then, which would take as long again.
+    ``solving`` is the part of the time that is solved in at most. Of meshes ``left_out`` little is proven: what was
+    found is not proven better among the others then, which would take as long again. ``unlisted`` are those of them
+    that may be bounded with others like them.
     """
 
     machine: Machine
@@ -35,6 +38,7 @@ class Settings:
     kept: frozenset[str] = frozenset()
     solving: float = SOLVING
     left_out: int = 0
+    unlisted: tuple[Mesh, ...] = ()
 
     def is_near(self, estimate: Estimate) -> bool:
         """Whether a plan takes nearly what it may, so that the compiler is to be asked about it."""
@@ -50,7 +54,7 @@ class Board:
     bounds were taken back. ``writing_s`` is what it took to write one plan, ``solving_s`` by the number of axes what it
     took to solve one mesh, ``num_ops`` how many operations the step has. ``least_s`` has by policy what computing takes
     at least on any mesh, by the costs of kernels, which plans were seen to take the part ``credit`` less than. The plan
-    that was written last ``is_near`` its limit, as far as is known.
+    that was written last ``is_near`` its limit, as far as is known. Those that are ``alike`` are bounded together.
     """
 
     tried: list[Tried]
@@ -64,6 +68,7 @@ class Board:
     least_s: dict[int, float] = field(default_factory=dict)
     credit: float = 0.0
     is_near: bool = True
+    alike: list[Alike] = field(default_factory=list)
 
     @property
     def is_large(self) -> bool:
@@ -132,7 +137,11 @@ class Board:
         """What a step takes at least on meshes that were not tried; infinite where it fits none."""
         nowhere = {one.candidate.policy for one in self.tried if one.anywhere and one.infeasible}
         policies = {one.candidate.policy for one in self.tried}
-        return min((math.inf if each in nowhere else self.least_of(each) for each in policies), default=0.0)
+        return min((math.inf if each in nowhere else self._untried_of(each) for each in policies), default=0.0)
+
+    def _untried_of(self, policy: int) -> float:
+        unlisted = any(each.unlisted for each in self.alike) and not self.doubts
+        return max(self.least_of(policy), unlisted_s(self.alike, policy) if unlisted else 0.0)
 
     def is_doubted(self, one: Tried) -> bool:
         """Whether it is doubted that a candidate's policy fits any mesh: of short steps where nothing was found to fit,
@@ -208,10 +217,12 @@ class Board:
 
     def _credit(self, credit_s: float) -> None:
         """Allows that every plan takes so much less than its program says, those that come too."""
+        for each in self.alike:
+            each.bound_s = max(each.bound_s - max(credit_s - self.credit_s, 0.0), 0.0)
         self.credit_s = max(self.credit_s, credit_s)
         for one in self.tried:
             more_s = credit_s - one.credit_s
-            if more_s > 0 and one.solved and not one.infeasible:
+            if more_s > 0 and not one.infeasible:
                 one.bound_s = max(one.bound_s - more_s, one.candidate.floor_s)
                 one.floor_s = max(one.floor_s - more_s, one.candidate.floor_s)
                 one.credit_s = credit_s

@@ -29,7 +29,8 @@ class Meshes:
     """The meshes to try, the most promising first, and how many there are besides.
 
     ``distinct`` counts all that can be told apart, ``covered`` those that another one covers, ``impossible`` those
-    that a pin rules out, ``left_out`` those that nothing rules out and that are not tried.
+    that a pin rules out, ``left_out`` those that nothing rules out and that are not tried; ``unlisted`` are these,
+    where no axis has a name.
     """
 
     listed: tuple[Mesh, ...]
@@ -37,6 +38,7 @@ class Meshes:
     covered: int = 0
     impossible: int = 0
     left_out: int = 0
+    unlisted: tuple[Mesh, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,12 +188,13 @@ def _unnamed(machine: Machine, tensors: Sequence[Tensor], every: Sequence[Foldin
         room = limit - len(chosen)
         most = room // 2 if axes < MAX_AXES else room if len(new) <= room else room // 3
         chosen += by_promise(new, machine, tensors, most, chosen)
-    left_out = sum(1 for mesh in finest if mesh not in chosen)
+    unlisted = tuple(mesh for mesh in finest if mesh not in chosen)
     return Meshes(
         listed=tuple(chosen),
         distinct=len(every),
-        covered=len(every) - len(chosen) - left_out,
-        left_out=left_out,
+        covered=len(every) - len(chosen) - len(unlisted),
+        left_out=len(unlisted),
+        unlisted=unlisted,
     )
 
 

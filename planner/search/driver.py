@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from .alike import alike
 from .board import Board, Settings
 from .candidates import Candidate, Candidates
 from .pool import Pool
@@ -44,7 +45,8 @@ class Driver:
         on_progress: Callable[[Progress], None] | None = None,
     ) -> None:
         tried = [Tried(candidate=c, bound_s=_first_bound(c, settings), floor_s=c.floor_s) for c in candidates.listed]
-        self.board = Board(tried=tried, num_ops=candidates.num_ops)
+        several = alike(tried, settings.unlisted)
+        self.board = Board(tried=tried, num_ops=candidates.num_ops, alike=several)
         self._settings, self._clock, self._on_progress = settings, clock, on_progress
         self._excused: list[Tried] = []  # of whom is said why they have no plan, as far as is known
         self._solving = Solving(self.board, settings, workload=workload, pool=pool, clock=clock, say=self._say)

@@ -140,6 +140,7 @@ def _answer(question: Question, means: Means, clock: Clock, limit: int, solving:
         kept=question.kept,
         solving=solving,
         left_out=listed.left_out,
+        unlisted=listed.unlisted,
     )
     driver = Driver(
         tried,

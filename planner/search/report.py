@@ -32,7 +32,8 @@ def notes(result: SearchResult) -> Iterator[str]:
     if count.left_out:
         yield (
             f"{count.tried} of {count.distinct} meshes were looked at; {count.covered} are covered by finer ones, "
-            f"{count.left_out} were left out: of these the bound counts computing alone."
+            f"{count.left_out} were left out: of these the bound counts computing alone, "
+            "unless there was time to bound all that have axes of the same sizes together."
         )
         if result.tried_bound_s is not None:
             yield f"On the meshes looked at no plan takes less than {duration(result.tried_bound_s)}."

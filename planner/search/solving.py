@@ -10,10 +10,13 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from queue import Empty, SimpleQueue
+from typing import NamedTuple
 
 from ...dsl.errors import PlanError
 from ..graph import Sharding
+from .alike import Alike
 from .board import Board, Settings
+from .bounding import Bounding
 from .candidates import Candidate
 from .pool import PATIENCE_S, Pool
 from .progress import Clock
@@ -28,8 +31,15 @@ LONGEST = 1.25  # times as long is solved, as long as nothing is found
 FOR_ONE = 0.5  # of the time for one of several candidates at most
 FOR_FIRST = 0.75  # the same as long as nothing is found of a large step
 
-Flying = tuple[Tried, Future[Found]]
 Firsts = SimpleQueue[First | None]
+
+
+class Flying(NamedTuple):
+    """What a worker is given: a candidate, or what ``several`` like it take at least."""
+
+    one: Tried
+    future: Future[Found]
+    several: Alike | None = None
 
 
 class Solving:
@@ -53,6 +63,7 @@ class Solving:
         self._flying: deque[Flying] = deque()
         self._firsts: Firsts = SimpleQueue()  # what was found first of the candidate that was begun last
         self._told: dict[int, First] = {}
+        self._bounding = Bounding(board=board, workers=pool.workers)
 
     def solve(self, todo: Sequence[Tried], meanwhile: Callable[[], None]) -> None:
         """Solves candidates; ``meanwhile`` is done while the workers are at it, and may ``tend`` to them."""
@@ -63,7 +74,7 @@ class Solving:
         while self._flying:
             meanwhile()
             if self._flying:
-                self._land(*self._flying.popleft())
+                self._land(self._flying.popleft())
             self._fill()
 
     def tend(self) -> None:
@@ -73,8 +84,8 @@ class Solving:
         """
         if self._time.over:
             self._pool.hurry()
-        while self._flying and self._flying[0][1].done():
-            self._land(*self._flying.popleft())
+        while self._flying and self._flying[0].future.done():
+            self._land(self._flying.popleft())
             self._fill(max(self._pool.workers - 1, 1))
 
     def first(self) -> tuple[Tried, First] | None:
@@ -83,7 +94,9 @@ class Solving:
         """
         if self._left or len(self._flying) != 1:
             return None
-        one, future = self._flying[0]
+        one, future, several = self._flying[0]
+        if several is not None:
+            return None
         while not (future.done() or self._time.over):
             with suppress(Empty):
                 found = self._firsts.get(timeout=LOOK_EVERY_S)
@@ -101,12 +114,21 @@ class Solving:
 
     def solves(self, one: Tried) -> bool:
         """Whether a candidate is being solved."""
-        return any(other is one for other, _ in self._flying)
+        return any(other is one and several is None for other, _, several in self._flying)
 
     def _fill(self, workers: int | None = None) -> None:
         """Gives every worker a candidate, or so many of them, as long as there is time."""
-        while self._left and len(self._flying) < (self._pool.workers if workers is None else workers):
-            one = min(self._left, key=self._turn)
+        most = self._pool.workers if workers is None else workers
+        while len(self._flying) < most:
+            one = min(self._left, key=self._turn, default=None)
+            bounded = sum(several is not None for _, _, several in self._flying)
+            left_s, bounding = self._time.left_s, self._bounding
+            several = bounding.unlisted(bounded, left_s) if one is None else bounding.before(one, left_s)
+            if several is not None:
+                self._bound(several)
+                continue
+            if one is None:
+                break
             self._left.remove(one)
             begun = any(other.cutoff_s > -math.inf for other in self._board.tried)
             if self._clock.over or (self._time.over and begun):
@@ -189,15 +211,22 @@ class Solving:
             layouts = {**found.layouts, **best.candidate.pins}
             self._board.by_hand.append(beside(best.candidate, found.objective_s, layouts))
 
-    def _turn(self, one: Tried) -> tuple[int, int, int]:
-        """When a candidate's turn is: policies that did not fit elsewhere come late; once the one that recomputes
-        nothing is known to fit, those that recompute more wait for it.
+    def _turn(self, one: Tried) -> tuple[bool, int, int, int]:
+        """When a candidate's turn is: those that are being bounded come last, and policies that did not fit elsewhere
+        late; once the one that recomputes nothing is known to fit, those that recompute more wait for it.
         """
         policy, tried = one.candidate.policy, self._board.tried
         without = (other for other in tried if other.candidate.policy == policy and not other.layouts)
         misfits = sum(1 for other in without if other.infeasible or other.solved)
         fits = any(other.layouts and other.candidate.policy == 0 for other in tried)
-        return misfits, policy if fits else 0, one.candidate.index
+        is_bounded = any(several is not None and one in several.members for _, _, several in self._flying)
+        return is_bounded, misfits, policy if fits else 0, one.candidate.index
+
+    def _bound(self, several: Alike) -> None:
+        """Has what several candidates take at least looked for."""
+        self._say(f"bounding {several}")
+        task = self._bounding.task(several, self._task(several.like, self._time.left_s))
+        self._flying.append(Flying(several.like, self._pool.submit(task), several))
 
     def _is_in_time(self, one: Tried) -> bool:
         """Whether what is left of the time is enough to read the step under the candidate's policy; and to solve it
@@ -231,7 +260,7 @@ class Solving:
 
         future = self._pool.submit(task, hear)
         future.add_done_callback(lambda _: firsts.put(None))
-        self._flying.append((one, future))
+        self._flying.append(Flying(one, future))
 
     def _task(self, one: Tried, time_limit_s: float, lowered_bytes: int = 0) -> Task:
         limit = self._settings.limit_bytes
@@ -247,11 +276,17 @@ class Solving:
             cutoff_s=one.cutoff_s * (1 + self._board.credit) if not lowered_bytes else math.inf,
             alone=not self._left and not self._flying,
             doubted=not lowered_bytes and self._board.is_doubted(one),
+            partly=any(one in each.members for each in self._board.alike),
         )
 
-    def _land(self, one: Tried, future: Future[Found]) -> None:
+    def _land(self, flying: Flying) -> None:
         """Waits for an answer and learns from it."""
+        one, future, several = flying
         found = self._answer(future)
+        if several is not None:
+            self._bounding.learn(several, found)
+            self._say(f"bounded {several}")
+            return
         one.solved = True
         if found is None:
             told = self._told.get(one.candidate.index)
@@ -266,6 +301,7 @@ class Solving:
             one.near, one.near_s = found.near, found.near_s
         one.second, one.second_s = found.second, found.second_s
         board, axes = self._board, one.num_axes
+        self._bounding.note(one, found.took_s)
         board.solving_s[axes] = max(board.solving_s.get(axes, 0.0), found.took_s)
         board.least_s[one.candidate.policy] = found.least_s
         # What is not to be had below a cutoff may be had above it.

@@ -31,6 +31,8 @@ class Task:
     argument whose next value it is. Nothing above ``cutoff_s`` needs to be found. One that is solved ``alone`` may use
     another core. ``loose`` pins say nothing of what stays inside of kernels. ``lowest`` asks for the layouts of the
     least memory instead, whatever the limit. Of one that is ``doubted`` it is asked first whether any mesh holds it.
+    Of meshes that are ``alike`` it is asked what the step takes at least on all of them; such a one by itself is solved
+    ``partly`` then.
     """
 
     graph: Graph = field(repr=False)
@@ -46,6 +48,8 @@ class Task:
     loose: bool = False
     lowest: bool = False
     doubted: bool = False
+    alike: tuple[Mesh, ...] = ()
+    partly: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +120,7 @@ class _Built:
         own = self.task
         return (
             own.graph.ops is task.graph.ops
-            and (own.mesh, own.machine, own.loose) == (task.mesh, task.machine, task.loose)
+            and (own.mesh, own.machine, own.loose, own.alike) == (task.mesh, task.machine, task.loose, task.alike)
             and (own.pins, own.returned) == (task.pins, task.returned)
             and _num_choices(self.program) == self.num_choices
         )
@@ -185,6 +189,7 @@ class Solver:
                 loose=task.loose,
                 among=among,
                 before=before,
+                alike=task.alike,
             )
             if among is None:
                 self._built = _Built.of(task, made)
@@ -196,6 +201,8 @@ class Solver:
         left_s = max(task.time_limit_s - (time.monotonic() - begin_s), 0.0)
         if anywhere:
             found = Proven(status="infeasible", objective_s=math.inf, bound_s=0.0)
+        elif task.alike:
+            found = make().bounded(time_limit_s=left_s, seed=task.seed, stop=stop, cutoff_s=task.cutoff_s)
         elif task.lowest:
             found = make().lowest(time_limit_s=left_s, seed=task.seed, stop=stop)
         else:
@@ -206,6 +213,7 @@ class Solver:
                 seed=task.seed,
                 stop=stop,
                 cutoff_s=task.cutoff_s,
+                partly=task.partly,
                 tell=None if tell is None else lambda took_s, own: tell(First(objective_s=took_s, layouts=own)),
             )
         layouts, chip = {} if found.layouts is None else dict(found.layouts), task.machine.chip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, combinations_with_replacement, product
 from typing import NamedTuple
 
 from ....dsl.records import record
@@ -77,7 +77,37 @@ class Near:
             yield tuple(ways[split] for ways, split in zip(legal, several, strict=True))
 
 
-Among = Bundled | Near
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Of the choices that differ in which of several axes of one size splits what only one (``alike``: places among
+    axes): what is added up over devices is laid out along the last.
+    """
+
+    alike: tuple[tuple[int, ...], ...]
+
+    def picked(self, legal: Sequence[Mapping[Split, Way]]) -> Iterator[tuple[Way, ...]]:
+        """What of each axis's ways is picked together."""
+        several = (combinations_with_replacement(legal[places[0]].values(), len(places)) for places in self.alike)
+        for each in product(*several):
+            found = dict(zip(chain(*self.alike), chain(*each), strict=True))
+            yield tuple(found[place] for place in range(len(legal)))
+
+
+Among = Bundled | Near | Counted
+
+
+def by_size(mesh: Mapping[str, int]) -> dict[int, list[str]]:
+    """The axes of a mesh by their sizes."""
+    found: dict[int, list[str]] = {}
+    for axis, size in mesh.items():
+        found.setdefault(size, []).append(axis)
+    return found
+
+
+def counted(layout: Sharding, mesh: Mapping[str, int]) -> Sharding:
+    """The layout as all are written that split each dim along as many axes of each size."""
+    alike = by_size(mesh).values()
+    return tuple(tuple(axis for axes in alike for axis in axes[: sum(each in axes for each in own)]) for own in layout)
 
 
 def choices(nest: Nest, mesh: Mapping[str, int], among: Among | None = None) -> Iterator[Choice]:
@@ -91,7 +121,8 @@ def choices(nest: Nest, mesh: Mapping[str, int], among: Among | None = None) -> 
         if not _divide(nest, [split for split, _, _ in picked], [mesh[axis] for axis in axes]):
             continue
         by_form = zip(*(uses for _, uses, _ in picked), strict=True) if picked else (() for _ in writers)
-        layouts = tuple(writer.of(loops) for writer, loops in zip(writers, by_form, strict=True))
+        last = tuple(split.then is not None for split, _, _ in picked) if isinstance(among, Counted) else ()
+        layouts = tuple(writer.of(loops, last) for writer, loops in zip(writers, by_form, strict=True))
         if None not in layouts:
             asking = frozenset[int]().union(*(asking for _, _, asking in picked))
             yield Choice(layouts, tuple(sorted(asking)), tuple(split for split, _, _ in picked))  # type: ignore[arg-type]
@@ -163,21 +194,24 @@ class _Layouts:
 
     def __init__(self, form: Form, nest: Nest, axes: Sequence[str], mesh: Mapping[str, int]):
         self._form, self._nest, self._axes, self._mesh = form, nest, axes, mesh
-        self._known: dict[Uses, Sharding | None] = {}
+        self._known: dict[tuple[Uses, tuple[bool, ...]], Sharding | None] = {}
 
-    def of(self, loops: Uses) -> Sharding | None:
-        """The layout; None where a minor loop of a dim would be split and a major one not all the way."""
-        if loops not in self._known:
-            self._known[loops] = self._written(loops)
-        return self._known[loops]
+    def of(self, loops: Uses, last: tuple[bool, ...] = ()) -> Sharding | None:
+        """The layout, that of some axes behind others; None where a minor loop of a dim would be split and a major one
+        not all the way.
+        """
+        if (loops, last) not in self._known:
+            self._known[loops, last] = self._written(loops, last)
+        return self._known[loops, last]
 
-    def _written(self, split: Uses) -> Sharding | None:
+    def _written(self, split: Uses, last: tuple[bool, ...]) -> Sharding | None:
+        order = sorted(range(len(split)), key=last.__getitem__) if any(last) else range(len(split))
         layout = []
         for loops in self._form.dims:
             axes: list[str] = []
             full = True
             for loop in loops:
-                mine = [axis for axis, own in zip(self._axes, split, strict=True) if own == loop]
+                mine = [self._axes[place] for place in order if split[place] == loop]
                 if mine and not full:
                     return None
                 axes += mine

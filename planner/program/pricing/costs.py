@@ -26,13 +26,13 @@ from ..step.fills import is_fill
 from ..step.fused import Company, Fused, Part, fused
 from ..step.pieces import Piece, Pieces
 from ..step.seen import parts
-from .choices import Choice
+from .choices import Choice, counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pricing:
     """What prices kernels: a machine, the speed of its chips and what its network takes for a mesh; how many
-    ``convolutions`` the step has.
+    ``convolutions`` the step has, and whether layouts only say how many ways dims are split (``counted``).
     """
 
     machine: Machine
@@ -40,6 +40,16 @@ class Pricing:
     tariff: Tariff
     mesh: Mapping[str, int]
     convolutions: int = 0
+    counted: bool = False
+    said: dict[Sharding, Sharding] = field(default_factory=dict)
+
+    def lies(self, layout: Sharding) -> Sharding:
+        """How a value is said to lie to other kernels that has a layout in one."""
+        if not self.counted:
+            return layout
+        if layout not in self.said:
+            self.said[layout] = counted(layout, self.mesh)
+        return self.said[layout]
 
     def pieces(self) -> Pieces:
         """Where the pieces of this mesh are kept."""

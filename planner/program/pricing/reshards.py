@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +14,10 @@ from ...compute.images.convolved import lies_across
 from ...compute.single_ops import convert_seconds, copy_seconds, gather_seconds, rows_seconds, turn_seconds
 from ...compute.speed import Speed
 from ...estimate.traffic import Tariff
-from ...graph import Op, Sharding, Value
+from ...graph import Axes, Op, Sharding, Value
 from ...images import Image
 from ...kinds import ALL_GATHER, ALL_REDUCE, COLLECTIVE_PERMUTE, KINDS, REDUCE_SCATTER
-from ...partition.layout import local_shape
+from ...partition.layout import extends, local_shape
 from ...partition.passes.turned import COPIED, arrives_in_rows, pieces, turns
 from ...partition.reshard import SLICE, Step, reshard_steps
 from ...partition.target import Target
@@ -25,6 +26,13 @@ from .costs import Sum
 Table = NDArray[np.float64]
 SMALL = 8
 """How many such values the memory near has room for, where one is gathered into it as a step ends."""
+
+
+class Way(NamedTuple):
+    """How a value lies at the ``start``, and the steps from there."""
+
+    start: Sharding
+    steps: tuple[Step, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +47,7 @@ class Reshards:
     speed: Speed
     target: Target
     images: Mapping[tuple[int, ...], Image] = field(default_factory=dict)
-    steps: dict[tuple[Sharding, Sharding], tuple[Step, ...]] = field(default_factory=dict)
+    steps: dict[tuple[Sharding, Sharding], Way] = field(default_factory=dict)
     tables: dict[object, Table] = field(default_factory=dict)
     took: dict[tuple[object, ...], float] = field(default_factory=dict)
     copies: dict[tuple[Value, tuple[int, ...]], float] = field(default_factory=dict)
@@ -75,9 +83,13 @@ class Reshards:
         """Seconds from one layout to another; nothing where they agree."""
         if source == target:
             return 0.0
-        took, now = 0.0, source
-        for step in self._steps(source, target):
-            last = step.layout == target
+        return self._took_on(value, self._way(source, target), in_order=in_order, result=result)
+
+    def _took_on(self, value: Value, way: Way, *, in_order: bool, result: int) -> float:
+        """The same on one way."""
+        took, (now, steps) = 0.0, way
+        for step in steps:
+            last = step is steps[-1]
             copies = result if last else 0
             key = (value.shape, value.dtype, now, step, in_order or not last, copies)
             found = self.took.get(key)
@@ -94,11 +106,14 @@ class Reshards:
         copies_s = self._copies(value, now, step, in_order=in_order, result=result) if copied else 0.0
         return self._step(value, now, step) + copies_s
 
-    def _steps(self, source: Sharding, target: Sharding) -> tuple[Step, ...]:
+    def _way(self, source: Sharding, target: Sharding) -> Way:
         found = self.steps.get((source, target))
         if found is None:
-            found = self.steps[source, target] = reshard_steps(source, target, self.mesh)
+            found = self.steps[source, target] = self._found(source, target)
         return found
+
+    def _found(self, source: Sharding, target: Sharding) -> Way:
+        return Way(source, reshard_steps(source, target, self.mesh))
 
     def _copies(self, value: Value, now: Sharding, step: Step, *, in_order: bool, result: int) -> float:
         """The copies before and after an exchange."""
@@ -137,15 +152,24 @@ class Reshards:
         return found
 
     def _spared(self, each: Sum, source: Sharding, target: Sharding) -> float:
-        first = next(iter(self._steps(source, target)), None)
+        first = next(iter(self._way(source, target).steps), None)
         if first is None or first.kind != SLICE or len(first.dims) != 1:
             return 0.0
         (dim,) = first.dims
-        further = first.layout[dim][len(source[dim]) :]
-        if set(further) != set(each.axes) or not self.target.may_scatter(each.axes, self.mesh):
+        if not self._is_summed(first.layout[dim][len(source[dim]) :], each.axes) or not self.target.may_scatter(
+            each.axes, self.mesh
+        ):
             return 0.0
         took = self._summing(REDUCE_SCATTER, each.axes, each.whole_bytes)
         return max(0.0, self._summing(ALL_REDUCE, each.axes, each.num_bytes) - took)
+
+    def extends(self, layout: Sharding, other: Sharding) -> bool:
+        """Whether a layout splits further what another splits."""
+        return extends(layout, other)
+
+    def _is_summed(self, further: Axes, axes: Axes) -> bool:
+        """Whether what is split further is split along all axes that are added up."""
+        return set(further) == set(axes)
 
     def _summing(self, kind: str, axes: tuple[str, ...], num_bytes: int) -> float:
         key = (kind, axes, num_bytes)
@@ -158,16 +182,16 @@ class Reshards:
         """Whether the last that brings a kernel of convolutions from one layout to another gathers pieces of it that
         lie across.
         """
-        last, now = next(reversed(self._steps(source, target)), None) if source != target else None, source
-        if last is None or last.kind != ALL_GATHER:
+        now, steps = self._way(source, target)
+        if not steps or steps[-1].kind != ALL_GATHER:
             return False
-        for step in self._steps(source, target)[:-1]:
+        for step in steps[:-1]:
             now = step.layout
         return lies_across(local_shape(shape, now, self.mesh))
 
     def is_sent(self, source: Sharding, target: Sharding) -> bool:
         """Whether devices send each other what is brought from one layout into another."""
-        return source != target and any(step.kind != SLICE for step in self._steps(source, target))
+        return any(step.kind != SLICE for step in self._way(source, target).steps)
 
     def cutting(self, value: Value, layout: Sharding) -> float:
         """Seconds of writing what one device keeps of a value that it holds more of."""
@@ -179,8 +203,8 @@ class Reshards:
 
     def rounding_sent(self, value: Value, source: Sharding, target: Sharding) -> float:
         """The same of what it is brought into another layout from: what is cut first is cut before."""
-        now = source
-        for step in self._steps(source, target):
+        now, steps = self._way(source, target)
+        for step in steps:
             if step.kind != SLICE:
                 return self.rounding(value, now)
             now = step.layout

@@ -35,7 +35,7 @@ def worth(costs: Costs, every: Sequence[Choice], edge: Sequence[int], *, exactly
     found = [Worth(choice, costs.seconds(choice)) for choice in every] if exactly else _priced(costs, every)
     best: dict[tuple[object, ...], Worth] = {}
     for one in found:
-        seen = (costs.deterred_s(one.choice) > 0, *(one.choice.layouts[form] for form in edge))
+        seen = (costs.deterred_s(one.choice) > 0, *(costs.pricing.lies(one.choice.layouts[form]) for form in edge))
         other = best.get(seen)
         if other is not None and one.seconds >= other.seconds and other.roughly is None:
             continue  # it takes no less, even at the least

@@ -110,7 +110,8 @@ class StrategyPrices:
         nest = blueprint.nest
         chosen = [each.choice for each in found]
         exactly = [each.choice if each.roughly is None else None for each in found]
-        by_form = [[choice.layouts[form] for choice in chosen] for form in range(len(nest.forms))]
+        lies = self.pricing.lies
+        by_form = [[lies(choice.layouts[form]) for choice in chosen] for form in range(len(nest.forms))]
         apart = np.array([costs.computing_s(choice) if blueprint.is_free else 0.0 for choice in chosen])
         masks = [costs.masks(choice) for choice in chosen]
         on = self.pricing.machine, self.pricing.speed

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from ...graph import Sharding
-from ...partition.layout import extends, local_shape
+from ...partition.layout import local_shape
 from .wires import Level, Port, Wiring, by_pairs
 
 More = dict[Sharding, float]
@@ -38,7 +38,7 @@ def read_parts(wiring: Wiring, value: int, source: Port, ports: Iterable[Port]) 
         shapes = (local_shape(known.shape, layout, wiring.reshards.mesh) for layout in source.layouts)
         is_large = [replace(known, shape=shape).num_bytes > room for shape in shapes]
         pairs = zip(source.layouts, is_large, strict=True)
-        is_cut = [[large and b != a and extends(b, a) for b in port.layouts] for a, large in pairs]
+        is_cut = [[large and b != a and wiring.reshards.extends(b, a) for b in port.layouts] for a, large in pairs]
         if np.any(is_cut):
             wiring.hand_on(source, port, np.where(is_cut, more[None, :], 0.0))
 

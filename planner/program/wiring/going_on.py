@@ -64,7 +64,7 @@ def stops(wiring: Wiring, level: Level, value: int, by: Sequence[Sharding], port
     Where more than two read a value, but for what updates it, others may share what one does not go on from: then
     nothing is known.
     """
-    if CONVOLUTION not in level.graph.kinds or len(ports) != 2:
+    if CONVOLUTION not in level.graph.kinds or len(ports) != 2 or wiring.strategies.prices.pricing.counted:
         return []
     nodes = {node: level.program.kernels[position] for position, node in level.kernels.items()}
     readers = [n for n, each in nodes.items() if value in each.reads and (value, n) not in wiring.updates]

@@ -13,7 +13,7 @@ import numpy as np
 from ...graph import Graph, Sharding, Value
 from ...images import CONVOLUTION
 from ...kernels import Kernel
-from ...partition.layout import extends, whole
+from ...partition.layout import whole
 from .elsewhere import read_far, read_gathered, read_parts, read_rounded, spare_shared
 from .going_on import forbid, stops
 from .opened import forbid_cuts
@@ -177,7 +177,7 @@ def _put_brought(wiring: Wiring, made: Port, port: Port) -> None:
     """
     reader = wiring.nodes[port.node]
     if reader.apart is not None and not reader.in_passing:
-        is_cut = by_pairs(lambda lies, wanted: extends(wanted, lies), made.layouts, port.layouts)
+        is_cut = by_pairs(lambda lies, wanted: wiring.reshards.extends(wanted, lies), made.layouts, port.layouts)
         wiring.hand_on(made, port, np.where(is_cut, 0.0, reader.apart[None, :]))
 
 

@@ -15,7 +15,6 @@ from ...fusion.behind import Waits
 from ...graph import Graph, Sharding, Value
 from ...kernels import Kernel, Program
 from ...partition import Found
-from ...partition.layout import extends
 from ..pricing.costs import Sum
 from ..pricing.reshards import Reshards
 from ..pricing.strategies import Strategies
@@ -206,10 +205,12 @@ class Wiring:
             cut = times * np.array([[self.reshards.cutting(value, layout)] for layout in theirs]).T
             seconds = np.where(~same & (seconds == 0), cut, seconds)
         if as_it_lies:
-            further = target.node in self.opened and np.array([[extends(b, a) for b in theirs] for a in ours])
+            further = target.node in self.opened and np.array(
+                [[self.reshards.extends(b, a) for b in theirs] for a in ours]
+            )
             seconds = np.where(same, 0.0, np.where(further, seconds, np.inf))
-        elif source.node in self.opened:
-            seconds = np.where(~same & [[extends(b, a) for b in theirs] for a in ours], np.inf, seconds)
+        elif source.node in self.opened and not self.strategies.prices.pricing.counted:
+            seconds = np.where(~same & [[self.reshards.extends(b, a) for b in theirs] for a in ours], np.inf, seconds)
         full = seconds[np.ix_(rows, columns)]
         alone = self._apart(source)[:, None] + (self._apart(target)[None, :] if apart else 0.0)
         full = np.where(full > 0, full + alone, full)

@@ -1,0 +1,63 @@
+"""When it is asked what several meshes take at least, and what the answer says of their candidates."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from statistics import median
+
+from .alike import FEWEST_AXES, Alike
+from .board import Board
+from .task import Found, Task
+from .tried import CLOSE, Tried
+
+BOUNDING = 6
+"""Times as long as to solve a mesh of one axis less: what it is likely to take."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Bounding:
+    """Bounds what is alike on a board, with so many ``workers``: before it is solved, once there is something that it
+    would have to be better than, and time enough. ``solving_s`` is what it took to solve each mesh of one axis less,
+    ``longest_s`` the longest that it took to bound several.
+    """
+
+    board: Board
+    workers: int
+    solving_s: list[float] = field(default_factory=list)
+    longest_s: float = 0.0
+
+    def before(self, one: Tried, left_s: float) -> Alike | None:
+        """Those like a candidate that are to be bounded before it is solved, if any are."""
+        several = next((each for each in self.board.alike if one in each.members and not each.begun), None)
+        if several is None or one.bound_s >= self.board.worth_s * (1 - CLOSE):
+            return None
+        return several if self._is_in_time(1, left_s) else None
+
+    def unlisted(self, flying: int, left_s: float) -> Alike | None:
+        """Some of the meshes that no candidate is on, if there is time to bound them all beside those in flight."""
+        left = [each for each in self.board.alike if each.unlisted and not each.begun]
+        return left[0] if left and self._is_in_time(len(left) + flying, left_s) else None
+
+    def task(self, several: Alike, own: Task) -> Task:
+        """What is asked of several, by what would be asked of one of them alone."""
+        several.begun = True
+        cutoff_s = self.board.worth_s * (1 + self.board.credit)
+        return replace(own, mesh=several.mesh, alike=several.meshes, cutoff_s=cutoff_s, limit_bytes=None, doubted=False)
+
+    def learn(self, several: Alike, found: Found | None) -> None:
+        """What several take at least: plans may take as much less than that as others took less."""
+        board = self.board
+        if found is None or board.doubts:
+            return
+        self.longest_s = max(self.longest_s, found.took_s)
+        several.bound(found.bound_s, max(found.bound_s * board.credit / (1 + board.credit), board.credit_s))
+
+    def note(self, one: Tried, took_s: float) -> None:
+        """What it took to solve a candidate."""
+        if one.num_axes == FEWEST_AXES - 1:
+            self.solving_s.append(took_s)
+
+    def _is_in_time(self, count: int, left_s: float) -> bool:
+        each_s = self.longest_s or BOUNDING * median(self.solving_s or [0.0])
+        return self.board.worth_s < math.inf and math.ceil(count / self.workers) * each_s <= left_s
