@@ -18,6 +18,7 @@ from fake_search import FakeEstimate, FakeSolver, FakeStep, ask, by_axes, dearer
 from meshwright.dsl.plan import Plan, Remat, Replicate, Rule
 from meshwright.dsl.reader import loads
 from meshwright.dsl.writer import dumps
+from meshwright.planner.search.bounding import FIRST
 from meshwright.planner.search.candidates import policy_name, policy_of
 from meshwright.planner.search.others import differing_plans
 from meshwright.planner.search.pool import Here
@@ -181,8 +182,9 @@ def test_meshes_of_the_same_sizes_are_bounded_together_and_solved_where_they_may
     hopeless, solver, _ = ask()
     bounded = [task for task in solver.tasks if task.alike]
     assert {tuple(task.mesh.sizes.values()) for task in bounded} == {(4, 4, 2), (8, 2, 2)}
+    assert sum(len(task.alike) for task in bounded) == hopeless.meshes.tried
+    assert len(solver.tasks) - len(bounded) == 1 + FIRST  # of one axis, and of two
     assert all(len(task.mesh.sizes) < 3 for task in solver.tasks if not task.alike)
-    assert sum(len(task.alike) for task in bounded) + len(solver.tasks) - len(bounded) == hopeless.meshes.tried
     assert hopeless.status == "optimal"
     again, others, _ = ask(solver=Unbounded(by_axes))
     assert sum(len(task.mesh.sizes) == 3 and not task.alike for task in others.tasks) > len(bounded)
@@ -194,7 +196,9 @@ def test_several_meshes_are_bounded_below_the_best_and_within_no_limit_on_memory
     for task in solver.tasks:
         if task.alike:
             assert (task.cutoff_s, task.limit_bytes, task.partly) == (1 / 32, None, True)
-            assert all(sorted(mesh.sizes.values()) == sorted(task.mesh.sizes.values()) for mesh in task.alike)
+            fine = sorted(task.mesh.sizes.values())
+            assert any(sorted(mesh.sizes.values()) == fine for mesh in task.alike)
+            assert all(math.prod(mesh.sizes.values()) == 32 for mesh in task.alike)
 
 
 def test_where_pins_say_something_no_meshes_are_bounded_together() -> None:
@@ -724,10 +728,11 @@ def test_as_long_as_nothing_is_found_of_a_large_step_each_candidate_has_more_of_
 ) -> None:
     monkeypatch.setattr("meshwright.planner.search.board.LARGE", 0)
     options = {"text": "mesh: auto\nlimits: {hbm: 9000 B}", "time_limit_s": 60.0}
-    _, solver, _ = ask(**options)
+    _, solver, _ = ask(**options, solver=Unbounded(by_axes))
     first, second, third, *_ = solver.tasks
     assert first.time_limit_s == pytest.approx(0.75 * 0.75 * 60, rel=0.05)
     assert [by_axes(Plan(mesh=task.mesh))[1] > 9000 for task in (first, second)] == [True, True]
-    after = next(task for task, before in zip(solver.tasks[1:], solver.tasks, strict=False) if task.cutoff_s < math.inf)
+    tasks = [task for task in solver.tasks if not task.alike]
+    after = next(task for task in tasks if task.cutoff_s < math.inf)
     assert after.time_limit_s == pytest.approx(0.75 * 0.6 * 60, rel=0.05)  # found, and not written yet
     assert third.time_limit_s > after.time_limit_s

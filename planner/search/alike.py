@@ -1,26 +1,33 @@
-"""Meshes whose axes have the same sizes: what a step takes at least on all of them is one question."""
+"""Meshes whose axes have the same sizes, and those that they cover: what a step takes at least on all of them is one
+question.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 from ...dsl.plan import Axis, Mesh
 from .meshes import NAMES
 from .tried import Tried
 
-FEWEST_AXES = 3
-"""Meshes of fewer axes are soon solved one by one."""
+Sizes = tuple[int, ...]
+
+AXES = 3
+"""Meshes of fewer axes are asked for with those that cover them, and soon solved one by one."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Alike:
-    """Candidates with one policy on ``meshes`` of the same sizes, and those of these meshes that are ``unlisted``: no
-    candidate is on them. What is asked of them is asked for ``like``, one with that policy. ``begun`` says that they
-    were bounded, or will be; ``bound_s`` is what plans on all of them take at least, as far as is known.
+    """Candidates with one policy on meshes of these ``sizes``, or of products of them, and those of these meshes that
+    are ``unlisted``: no candidate is on them. What is asked of them is asked for ``like``, one with that policy.
+    ``begun`` says that they were bounded, or will be; ``bound_s`` is what plans on all of them take at least, as far as
+    is known.
     """
 
+    sizes: Sequence[int]
     like: Tried
     members: Sequence[Tried]
     unlisted: Sequence[Mesh]
@@ -30,8 +37,7 @@ class Alike:
     @property
     def mesh(self) -> Mesh:
         """A mesh of these sizes that lies nowhere, for what names no axis."""
-        sizes = sorted((size or 1 for size in self.meshes[0].sizes.values()), reverse=True)
-        return Mesh(axes=tuple(Axis(name=name, size=size) for name, size in zip(NAMES, sizes, strict=True)))
+        return Mesh(axes=tuple(Axis(name=name, size=size) for name, size in zip(NAMES, self.sizes, strict=True)))
 
     @property
     def meshes(self) -> tuple[Mesh, ...]:
@@ -39,8 +45,7 @@ class Alike:
         return (*(one.candidate.plan.mesh for one in self.members), *self.unlisted)
 
     def __str__(self) -> str:
-        sizes = " by ".join(str(size) for size in self.mesh.sizes.values())
-        return f"{len(self.meshes)} meshes of {sizes}"
+        return f"{len(self.meshes)} meshes of {' by '.join(map(str, self.sizes))}"
 
     def bound(self, bound_s: float, credit_s: float) -> None:
         """Says of all of them what they take at least, which allows for some credit."""
@@ -57,16 +62,23 @@ def alike(tried: Sequence[Tried], unlisted: Sequence[Mesh]) -> list[Alike]:
     if any(one.candidate.pins for one in tried):
         return []
     first = {one.candidate.policy: one for one in reversed(tried)}
-    found: dict[tuple[int, ...], tuple[list[Tried], list[Mesh]]] = {}
-    for one in tried:
-        found.setdefault((one.candidate.policy, *_sizes(one.candidate.plan.mesh)), ([], []))[0].append(one)
+    every = [(one.candidate.policy, _sizes(one.candidate.plan.mesh), one) for one in tried]
+    found: dict[tuple[int, Sizes], tuple[list[Tried], list[Mesh]]] = {}
+    for policy, sizes, one in every:
+        if len(sizes) == AXES == len(NAMES):
+            found.setdefault((policy, sizes), ([], []))[0].append(one)
     for mesh in unlisted:
-        for policy in first:
-            found.setdefault((policy, *_sizes(mesh)), ([], []))[1].append(mesh)
+        if len(mesh.sizes) == AXES == len(NAMES):
+            for policy in first:
+                found.setdefault((policy, _sizes(mesh)), ([], []))[1].append(mesh)
+    for policy, sizes, one in every:
+        covering = (own for (other, fine), own in found.items() if other == policy and _covers(fine, sizes))
+        members, _ = next(covering, ([], [])) if len(sizes) < AXES else ([], [])
+        members.append(one)
     return [
-        Alike(like=members[0] if members else first[policy], members=members, unlisted=others)
-        for (policy, *sizes), (members, others) in found.items()
-        if len(sizes) == FEWEST_AXES == len(NAMES) and len(members) + len(others) > 1
+        Alike(sizes=sizes, like=members[0] if members else first[policy], members=members, unlisted=others)
+        for (policy, sizes), (members, others) in found.items()
+        if len(members) + len(others) > 1
     ]
 
 
@@ -76,5 +88,17 @@ def unlisted_s(several: Sequence[Alike], policy: int) -> float:
     return min((each.bound_s for each in own), default=math.inf)
 
 
-def _sizes(mesh: Mesh) -> list[int]:
-    return sorted(size or 1 for size in mesh.sizes.values())
+def _sizes(mesh: Mesh) -> Sizes:
+    return tuple(sorted((size or 1 for size in mesh.sizes.values()), reverse=True))
+
+
+def _covers(fine: Sizes, coarse: Sizes) -> bool:
+    """Whether the coarse sizes are products of the fine ones, each used once."""
+    if not coarse:
+        return math.prod(fine) == 1
+    several = (some for count in range(len(fine) + 1) for some in combinations(range(len(fine)), count))
+    return any(
+        math.prod(fine[place] for place in some) == coarse[0]
+        and _covers(tuple(size for place, size in enumerate(fine) if place not in some), coarse[1:])
+        for some in several
+    )

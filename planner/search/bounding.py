@@ -6,13 +6,15 @@ import math
 from dataclasses import dataclass, field, replace
 from statistics import median
 
-from .alike import FEWEST_AXES, Alike
+from .alike import AXES, Alike
 from .board import Board
 from .task import Found, Task
 from .tried import CLOSE, Tried
 
 BOUNDING = 6
 """Times as long as to solve a mesh of one axis less: what it is likely to take."""
+FIRST = 2
+"""So many of these are solved before: what is far from the best bounds slowly."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,9 +57,11 @@ class Bounding:
 
     def note(self, one: Tried, took_s: float) -> None:
         """What it took to solve a candidate."""
-        if one.num_axes == FEWEST_AXES - 1:
+        if one.num_axes == AXES - 1:
             self.solving_s.append(took_s)
 
     def _is_in_time(self, count: int, left_s: float) -> bool:
-        each_s = self.longest_s or BOUNDING * median(self.solving_s or [0.0])
+        if len(self.solving_s) < FIRST:
+            return False
+        each_s = self.longest_s or BOUNDING * median(self.solving_s)
         return self.board.worth_s < math.inf and math.ceil(count / self.workers) * each_s <= left_s

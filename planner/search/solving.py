@@ -27,7 +27,7 @@ from .workload import Workload, lying
 LOOK_EVERY_S = 0.1
 HASTE = 0.2  # of the time so far at most: how long to wait for a worker that was asked to stop
 LAST_S = 0.5  # the same where there is a plan already
-LONGEST = 1.25  # times as long is solved, as long as nothing is found
+LONGEST = 1.25  # times as long is solved, as long as nothing is found, and bounded
 FOR_ONE = 0.5  # of the time for one of several candidates at most
 FOR_FIRST = 0.75  # the same as long as nothing is found of a large step
 
@@ -225,7 +225,8 @@ class Solving:
     def _bound(self, several: Alike) -> None:
         """Has what several candidates take at least looked for."""
         self._say(f"bounding {several}")
-        task = self._bounding.task(several, self._task(several.like, self._time.left_s))
+        own = self._task(several.like, self._longest.left_s)
+        task = self._bounding.task(several, own)
         self._flying.append(Flying(several.like, self._pool.submit(task), several))
 
     def _is_in_time(self, one: Tried) -> bool:
@@ -282,11 +283,11 @@ class Solving:
     def _land(self, flying: Flying) -> None:
         """Waits for an answer and learns from it."""
         one, future, several = flying
-        found = self._answer(future)
         if several is not None:
-            self._bounding.learn(several, found)
+            self._bounding.learn(several, self._answer(future, self._longest))
             self._say(f"bounded {several}")
             return
+        found = self._answer(future)
         one.solved = True
         if found is None:
             told = self._told.get(one.candidate.index)

@@ -1,4 +1,5 @@
-"""All meshes with axes of the same sizes at once: layouts that say of each size along how many axes a dim is split.
+"""All meshes at once with axes of the same sizes, and those that they cover: layouts say of each size along how many
+axes a dim is split.
 
 Axes of one size stand for each other. What is sent along some takes what it takes on that of the meshes, and along
 those of its axes, where it takes least; a value that is handed on lies along the axes that suit it best, in the order
@@ -7,10 +8,11 @@ that does. So none of the meshes takes less, whatever the order of their axes.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import permutations, product
+from itertools import combinations, permutations, product
 
 from ....dsl.plan import Mesh
 from ...estimate.traffic import Tariff, axes_of, tariff
@@ -29,14 +31,16 @@ PART = re.compile(r"(.+?)(:.*)?$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeastTariff(Tariff):
-    """What collectives cost at least on some meshes, whose tariffs are ``several``, along axes of the same sizes."""
+    """What collectives cost at least on some meshes, whose tariffs are ``several``, along axes of the same sizes, or of
+    products of these.
+    """
 
     several: Sequence[Tariff]
     least: dict[tuple[object, ...], Price] = field(default_factory=dict)
 
     @classmethod
     def of(cls, sizes: Mapping[str, int], meshes: Sequence[Mesh], machine: Machine) -> LeastTariff:
-        """That of meshes of a machine, whose axes have these sizes in some order."""
+        """That of meshes of a machine, whose axes have these sizes in some order, or products of them."""
         several = [tariff(mesh, machine, {}) for mesh in meshes]
         numbers = several[0].network.numbers.reshape(tuple(sizes.values()))
         return cls(network=Network(machine=machine, mesh=sizes, numbers=numbers), several=several)
@@ -64,7 +68,15 @@ class LeastTariff(Tariff):
 
 
 def _axes_like(parts: Sequence[tuple[int, str]], mesh: Mapping[str, int]) -> Iterator[Axes]:
-    """The axes of a mesh, or parts of them, that have these sizes: other axes for others, unless both are parts."""
+    """The axes of a mesh that have as many devices together as some that have these sizes. Of parts of axes, the parts
+    of those that have these: other axes for others, unless both are parts.
+    """
+    if not any(part for _, part in parts):
+        count = math.prod(size for size, _ in parts)
+        for axes in (some for number in range(len(parts) + 1) for some in combinations(mesh, number)):
+            if math.prod(mesh[axis] for axis in axes) == count:
+                yield axes
+        return
     for axes in product(*([axis for axis, own in mesh.items() if own == size] for size, _ in parts)):
         own = tuple(axis + part for axis, (_, part) in zip(axes, parts, strict=True))
         wholes = [axis for axis, (_, part) in zip(axes, parts, strict=True) if not part]
