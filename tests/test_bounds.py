@@ -94,6 +94,16 @@ def test_no_plan_is_below_the_bound_nor_much_better_than_the_answer(
     assert found.gap < max(0.01, SHORT_S / found.step_time_s) or name in NOT_PROVEN
 
 
+def test_what_is_spread_over_all_devices_of_an_axis_is_written_by_none() -> None:
+    """Nor is what it is cut out of: the product computes both in passing."""
+    step: Step = (lambda x, w: jnp.tile(x[:1024], (2, 1)) @ w, [shape(2048, 1024), shape(1024, 1024)])
+    topology, mesh = "v4:2x2x1", {"a": 4, "b": 2}
+    by_hand: dict[str, Sharding | None] = {"x": ((), ()), "w": ((), ("a",)), "out": (("b",), ("a",))}
+    found = search(*step, topology=topology, mesh=mesh)
+    assert_lawful(found, step, iter([written(topology, mesh, by_hand)]))
+    assert found.gap < 0.01
+
+
 def test_one_row_is_cut_out_of_a_dim_that_is_split() -> None:
     """The device that has it adds it up with the others' zeros: all before that may be split along the dim."""
     step: Step = (lambda x: jax.nn.softmax(jax.nn.softmax(x, axis=0), axis=2)[:, 0], [shape(32, 256, 512)])

@@ -134,7 +134,14 @@ class Costs:
     def is_passed(self, choice: Choice) -> bool:
         """Whether what reads what it makes computes that in passing."""
         results = self.blueprint.own.results
-        return self.blueprint.is_free or any(each.value in results for each in self._selected(choice))
+        is_selected = any(each.value in results for each in self._selected(choice))
+        return self.blueprint.is_free or is_selected or self.is_view(choice)
+
+    def is_view(self, choice: Choice) -> bool:
+        """Whether a device spreads what it has of a value over nothing: other devices have the rest."""
+        form_of, ends = self.blueprint.nest.form_of, self.blueprint.spread
+        shapes = [self._shape(value, form_of[value], choice.layouts[form_of[value]]) for value in ends or ()]
+        return bool(shapes) and math.prod(shapes[0]) == math.prod(shapes[1])
 
     def _selected(self, choice: Choice) -> frozenset[Padding]:
         """Which of what only pads read are padded across devices, each of which then only selects what it keeps of its

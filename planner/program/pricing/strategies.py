@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...graph import Graph, Sharding
 from ...kernels import Kernel, Program
@@ -88,6 +89,12 @@ class Strategies:
         place = (numbers.index(value), dtype)
         one, both = self.prices.costs(own), replace(self.prices.costs(own), computed={}, beside=(place,))
         return np.array([both.computing_s(each) - one.computing_s(each) for each in chosen])
+
+    def views(self, graph: Graph, kernel: Kernel) -> NDArray[np.bool_]:
+        """Under which of the kernel's choices it only spreads what it reads, over what other devices have."""
+        blueprint, _, _ = self._asked(graph, kernel)
+        costs = self.prices.costs(blueprint.apart)
+        return np.array([costs.is_view(each) for each in self.of(graph, kernel).chosen])
 
     def sent(self, graph: Graph, kernel: Kernel, number: int) -> Seconds:
         """Seconds of one run, by the kernel's choices, that neighbours send each other for an operation."""

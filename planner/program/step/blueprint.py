@@ -12,7 +12,7 @@ from ...compute.copies.turned import GRADIENT
 from ...compute.images.convolved import KEEPING
 from ...compute.products import Product, product_of
 from ...fusion.narrow import NARROW, WIDE
-from ...fusion.nature import ELEMENTWISE, PRODUCTS
+from ...fusion.nature import BROADCAST, ELEMENTWISE, PRODUCTS
 from ...fusion.recomputed import is_rematted
 from ...fusion.sliced import is_computed_of_part, is_uniform
 from ...graph import Graph, Op
@@ -132,6 +132,15 @@ class Blueprint:
         made = own_ops(self.own, Kernel(ops=tuple(range(len(self.own.ops))), reads=(), writes=products))
         read = {*products, *(value for number in made for value in self.own.ops[number].operands)}
         return frozenset(copy for copy, _ in self.copies if copy in read)
+
+    @cached_property
+    def spread(self) -> tuple[int, int] | None:
+        """What it reads and what it makes of that, where it does nothing but spread it over more dims, or longer ones."""
+        own, kinds = self.own, {op.kind for op in self.own.ops}
+        only_spreads = BROADCAST in kinds and kinds <= {BROADCAST, "reshape"}
+        if not only_spreads or (len(own.arguments), len(own.results)) != (1, 1) or own.results[0] in self.around.left:
+            return None
+        return own.arguments[0], own.results[0]
 
     @cached_property
     def lookups(self) -> tuple[Op, ...]:

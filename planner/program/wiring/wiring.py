@@ -25,6 +25,7 @@ from .reading import read, read_end, read_passing, rounded_reads, value_node
 from .rounding import is_converted, round_before_loops
 from .sent_once import send_once
 from .two_images import sum_apart
+from .viewed import pass_on_viewed
 from .wires import Level, Node, Port, Wiring
 
 
@@ -221,6 +222,7 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
     hand_on_inside(wiring, level)
     sum_apart(wiring, level, reading)
     send_once(wiring, level, reading)
+    pass_on_viewed(wiring, level, reading)
     round_before_loops(wiring, level)
     join_cuts(wiring, level)
     join_turned(wiring, level)
