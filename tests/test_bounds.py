@@ -70,6 +70,7 @@ STEPS: dict[str, Step] = {
         lambda x, w: x + jnp.concatenate([x, jnp.tanh(x)], -1) @ w,
         [shape(64, 2048), shape(4096, 2048)],
     ),
+    "a product with what a transpose multiplies": (lambda x: x @ (x.T @ x), [shape(1024, 512)]),
     "rows of a table": (lambda x, i: x[i], [shape(256, 256), jax.ShapeDtypeStruct((128,), I32)]),
 }
 NOT_PROVEN = {

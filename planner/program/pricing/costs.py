@@ -240,6 +240,8 @@ class Costs:
 
         becomes = self.blueprint.becomes(key, packed, fuse)
         passing = self._selected(choice) if self.blueprint.padded else frozenset[Padding]()
+        if self.blueprint.copies and not (is_once or near_bytes or is_gpu):
+            passing |= self._cut_in_passing(choice)
         beside = {value: Value(part(value, dtype).shape, dtype) for value, dtype in self.beside}
         company = Company(passing=passing, beside=beside)
         took_s = becomes.seconds(part, found, self.pricing.speed, company)
@@ -254,6 +256,17 @@ class Costs:
             return own == lies or (copy not in multiplied and extends(own, lies))
 
         return bool(self.blueprint.copies) and all(is_alike(copy, of) for copy, of in self.blueprint.copies)
+
+    def _cut_in_passing(self, choice: Choice) -> frozenset[Padding]:
+        """What its products read that it cuts out of what else it reads, which chips read once that keep nothing near
+        from kernel to kernel (seen on v3).
+        """
+        form_of, multiplied = self.blueprint.nest.form_of, self.blueprint.multiplied_copies
+        lies = (
+            (copy, choice.layouts[form_of[copy]], choice.layouts[form_of[of]]) for copy, of in self.blueprint.copies
+        )
+        cut = (copy for copy, own, whole in lies if copy in multiplied and extends(own, whole))
+        return frozenset(Padding(value=copy, whole=(), operations=0.0, is_light=True) for copy in cut)
 
     def _turns(self, choice: Choice) -> int:
         """How often its convolutions are computed, about."""

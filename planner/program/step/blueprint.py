@@ -135,7 +135,7 @@ class Blueprint:
 
     @cached_property
     def spread(self) -> tuple[int, int] | None:
-        """What it reads and what it makes of that, where it does nothing but spread it over more dims, or longer ones."""
+        """What it reads and what it makes of that, where it only spreads it over more dims, or longer ones."""
         own, kinds = self.own, {op.kind for op in self.own.ops}
         only_spreads = BROADCAST in kinds and kinds <= {BROADCAST, "reshape"}
         if not only_spreads or (len(own.arguments), len(own.results)) != (1, 1) or own.results[0] in self.around.left:
