@@ -1,10 +1,11 @@
-"""What kernels make that only spreads read: where a device spreads its part over nothing, others compute it in passing."""
+"""What kernels make that only spreads read: where a device spreads its part over nothing, it is computed in passing."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from ...fusion.nature import IN_PASSING
+from ...kernels import Kernel
 from .apart import Reading
 from .wires import Level, Port, Wiring
 
@@ -14,16 +15,21 @@ def pass_on_viewed(wiring: Wiring, level: Level, reading: Reading) -> None:
     graph, strategies = level.graph, wiring.strategies
     for node, kernel in reading.kernels.items():
         blueprint, _ = strategies.known.blueprint(graph, kernel)
-        (value,) = kernel.reads if blueprint.spread else (None,)
-        maker = level.source.get(value) if value is not None else None
-        made = reading.kernels.get(maker.node) if maker is not None else None
-        if maker is None or made is None or value in graph.results or reading.readers[value] > 1:
-            continue
-        if made.writes != (value,) or any(graph.ops[number].kind not in IN_PASSING for number in made.ops):
-            continue
-        source, target = (Port(each, tuple(wiring.nodes[each].layouts[value])) for each in (maker.node, node))
-        same = np.array([[one == other for other in target.layouts] for one in source.layouts])
-        views = strategies.views(graph, kernel)
-        if views.any():
-            written_s = wiring.nodes[source.node].costs
-            wiring.join_up(source, target, np.where(same & views[None, :], -written_s[:, None], 0.0))
+        for value in kernel.reads if blueprint.spread else ():
+            maker = level.source[value].node if value in level.source else None
+            made = None if maker is None else reading.kernels.get(maker)
+            if maker is None or made is None or not _is_for_one(level, reading, made, value):
+                continue
+            views = strategies.views(graph, kernel)
+            if views.any():
+                source, target = (Port(each, tuple(wiring.nodes[each].layouts[value])) for each in (maker, node))
+                same = np.array([[one == other for other in target.layouts] for one in source.layouts])
+                written_s = wiring.nodes[maker].costs
+                wiring.join_up(source, target, np.where(same & views[None, :], -written_s[:, None], 0.0))
+
+
+def _is_for_one(level: Level, reading: Reading, made: Kernel, value: int) -> bool:
+    """Whether a kernel makes only a value that one other reads, which may compute it in passing."""
+    graph = level.graph
+    is_read_once = value not in graph.results and reading.readers[value] == 1
+    return is_read_once and made.writes == (value,) and all(graph.ops[n].kind in IN_PASSING for n in made.ops)
