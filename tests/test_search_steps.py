@@ -77,6 +77,7 @@ def test_pins_of_a_real_plan_are_kept(tmp_path: Path) -> None:
     ("options", "code"),
     [
         ({}, "MW550"),
+        ({"topology": "cpu:8", "limits": {"hbm": "3 GiB"}, "hbm_limit_bytes": 5}, "MW553"),
         ({"topology": "cpu:8", "time_limit_s": 0}, "MW553"),
         ({"topology": "cpu:8", "top_k": 0}, "MW553"),
         ({"topology": "cpu:8", "seed": -1}, "MW553"),

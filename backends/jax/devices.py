@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 from ...dsl.errors import PlanError, problem
@@ -55,6 +56,9 @@ def topology(name: str | Topology, num_slices: int | None = None) -> DeviceTopol
     """
     named = parse_topology(name) if isinstance(name, str) else name
     if num_slices is not None:
+        if not (isinstance(num_slices, Integral) and num_slices > 0):
+            expected = "a whole number above 0"
+            raise PlanError([problem("MW553", option="num_slices", value=repr(num_slices), expected=expected)])
         named = Topology(kind=named.kind, dims=named.dims, num_slices=num_slices, place=named.place)
     return DeviceTopology(machine=physical(named))
 

@@ -38,7 +38,8 @@ WORKLOAD: dict[str, Text] = {
     ),
     "MW310": Text(
         "{state} cannot be placed: {reason}.",
-        "Say which argument it is, place(plan, state, name='params'), or pass a dictionary of arguments by name.",
+        "Give it the shapes that the step's arguments have, and say which argument it is, place(plan, state, "
+        "name='params'), or pass a dictionary of arguments by name.",
     ),
     "MW311": Text(
         "The model '{model}' cannot be imported: {reason}.",
