@@ -475,6 +475,14 @@ def test_a_calibration_of_numbers_that_no_cycles_can_be_is_refused(value: str) -
         load(text)
 
 
+def test_prices_that_no_compiler_taught_say_what_is_published_and_what_is_a_round_figure() -> None:
+    box = chip("a100").model_copy(update={"hbm_gb_per_s": None})
+    assert speed_of(chip("a100")).source.startswith("published peaks, of which 75%")
+    assert speed_of(box).source.endswith("; round figures, no machine's, for memory (20 GB/s)")
+    assert speed_of(chip("cpu")).source.startswith("round figures, no machine's, for products (100 GFLOP/s), memory")
+    assert "published" not in speed_of(chip("cpu")).source
+
+
 def test_a_fit_finds_the_numbers_that_made_the_cycles() -> None:
     true = first_guess(chip("v3"))
     programs = [fuse(chain(rows, arrays)) for rows in (256, 2048, 16384) for arrays in (2, 3)]
