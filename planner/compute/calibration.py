@@ -64,8 +64,8 @@ def load(text: str) -> Calibration:
     if wrong:
         raise ValueError("; ".join(wrong))
     coefficients = Coefficients(**{name: float(value) for name, value in said["coefficients"].items()})
-    error = {name: float(value) for name, value in said["error"].items()}
-    fitted = FitError(programs=int(error["programs"]), median=error["median"], p95=error["p95"])
+    of_fit = {name: float(value) for name, value in said["error"].items()}
+    fitted = FitError(programs=int(of_fit["programs"]), median=of_fit["median"], p95=of_fit["p95"])
     return Calibration(**said | {"programs": int(said["programs"]), "error": fitted, "coefficients": coefficients})
 
 
