@@ -350,6 +350,21 @@ def test_shardings_that_a_step_gives_over_devices_of_its_own_are_over_the_plans(
     assert_close(planned(x), jnp.tanh(x) + x)
 
 
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda x, mesh: jax.reshard(x, jax.NamedSharding(mesh, PartitionSpec("a"))) * 2,
+        lambda x, mesh: jax.jit(lambda x: x * 2, out_shardings=jax.NamedSharding(mesh, PartitionSpec("a")))(x),
+    ],
+)
+def test_a_step_whose_types_say_how_it_is_split_is_refused(step):
+    mesh = jax.make_mesh((2, 4), ("a", "b"))
+    with pytest.raises(mw.PlanError, match=r"MW322.*\(a, b\)"):
+        mw.apply(
+            mw.loads(on_cpu("{a: 2, b: 4}", "{x: I@a J, out: infer}")), lambda x: step(x, mesh), (jnp.ones((8, 8)),)
+        )
+
+
 def test_a_region_over_devices_that_the_plan_has_not_so_is_refused():
     text = on_cpu("{a: 2, b: 4}", "{w: replicate, x: B@b D, out/**: infer}")
     args = (jnp.ones((8, 8)), jnp.ones((16, 8)))

@@ -18,7 +18,7 @@ from ...planner import device_assignment, device_order
 from .annotate import mark_p
 from .constrain import Chooser, Given
 from .fingerprint import changes
-from .own_meshes import named_meshes
+from .named_meshes import named_meshes
 from .shardings import DeviceMesh
 from .trace import IN_PLACE, Traced, abstract_tensor, equations, value_names
 

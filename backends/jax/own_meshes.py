@@ -1,36 +1,18 @@
-"""Meshes that a step itself names, in regions and in shardings: those of shardings, with the plan's axes, become the
-plan's own, so that a step written for devices that are here can be planned for others, and in another order.
+"""The shardings that a step itself gives, over the plan's mesh: so a step written for devices that are here can be
+planned for others, and for these in another order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from jax.extend.core import ClosedJaxpr, JaxprEqn
-from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from ...dsl.errors import Problem, problem, raise_errors
 from .constrain import Region, rewrite
+from .named_meshes import NAMING, SAYING, AnyMesh, named_meshes
 from .trace import equations
-
-NAMING = ("sharding_constraint", "jit", "pjit")
-"""Primitives that may say how values are split."""
-
-SAYING = ("sharding", "in_shardings", "out_shardings")
-"""The parameters that they say it in."""
-
-AnyMesh = Mesh | AbstractMesh
-
-
-def named_meshes(equation: JaxprEqn) -> Iterator[AnyMesh]:
-    """The meshes of a region for one device (``shard_map``), or of shardings, unless they split nothing."""
-    given = equation.params
-    if equation.primitive.name == "shard_map":
-        yield given["mesh"]
-    if equation.primitive.name in NAMING:
-        shardings = (given.get("sharding"), *given.get("in_shardings", ()), *given.get("out_shardings", ()))
-        yield from (s.mesh for s in shardings if isinstance(s, NamedSharding) and not s.is_fully_replicated)
 
 
 def over(closed: ClosedJaxpr, mesh: AnyMesh) -> ClosedJaxpr:

@@ -79,4 +79,9 @@ WORKLOAD: dict[str, Text] = {
         "The step itself names a mesh {{{mesh}}} of other devices than the plan's, or of these in another order.",
         "Give a shard_map the axes alone, mesh=jax.sharding.AbstractMesh({sizes}, {names}); the plan has the devices.",
     ),
+    "MW322": Text(
+        "The step names a mesh with explicit axes ({axes}): how its values are split is part of their types, which no "
+        "plan changes.",
+        "Give it axis_types=(jax.sharding.AxisType.Auto,) * {count}; else jax.make_mesh makes its axes explicit.",
+    ),
 }
