@@ -126,6 +126,11 @@ def unlaid(plan: Plan, traced: Traced) -> StepLayouts:
     return StepLayouts(traced=traced, resolution=resolve(bare, traced.tensors), in_place=in_place)
 
 
+def given_in_place(plan: Plan, traced: Traced) -> Mapping[tuple[tuple[int, ...], Assignment], Layout]:
+    """The layouts that the model's own verbs give on a plan's mesh, by shape and assignment."""
+    return _in_place(plan, traced)[0]
+
+
 def check(plan: Plan, traced: Traced) -> list[Problem]:
     """What is wrong with a plan, holes allowed, for a step beside what its rules say of the step's tensors."""
     found = [*_in_place(plan, traced)[1], *_step_problems(plan, traced, resolve(plan, traced.named_by(plan)))]
