@@ -67,22 +67,24 @@ def given_values(traced: Traced, in_place: Mapping[Any, Layout]) -> Mapping[str,
     several: set[str] = set()
     for equation in paths.equations:
         given = _given(equation, in_place)
-        for path in () if given is None else paths.laid_out_by(equation):
-            several |= {path} if found.setdefault(path, given) != given else set()
+        if given is not None:
+            paths_of_it = paths.laid_out_by(equation)
+            several |= {path for path in paths_of_it if found.setdefault(path, given) != given}
     return {path: given for path, given in found.items() if path not in several}
 
 
 def _given(equation: JaxprEqn, in_place: Mapping[Any, Layout]) -> Sharding | None:
     """The layout that an equation of the model's own gives; None where it gives none, or not one in all dims."""
     params = equation.params
+    made: Any = equation.outvars[0].aval
     if equation.primitive is mark_p and params["name"] is None:
-        layout = in_place.get((tuple(equation.outvars[0].aval.shape), params["assignment"]))
+        layout = in_place.get((tuple(made.shape), params["assignment"]))
         return layout.axes if layout is not None and layout.how == "split" and not layout.padded else None
     if equation.primitive.name != CONSTRAINT or not isinstance(params["sharding"], NamedSharding):
         return None
     if params["unconstrained_dims"]:
         return None
-    shape, sharding = equation.outvars[0].aval.shape, params["sharding"]
+    shape, sharding = made.shape, params["sharding"]
     axes = tuple(_axes(entry) for entry in (*sharding.spec, *(None,) * (len(shape) - len(sharding.spec))))
     parts = [math.prod(sharding.mesh.shape[axis] for axis in each) for each in axes]
     divides = all(size % part == 0 for size, part in zip(shape, parts, strict=True))
