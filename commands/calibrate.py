@@ -23,7 +23,9 @@ def run(arguments: argparse.Namespace) -> int:
     from ..planner.compute import dump
     from ..planner.topology import physical
 
-    physical(parse_topology(arguments.topology))  # what cannot be is said before anything else
+    machine = physical(parse_topology(arguments.topology))  # what cannot be is said before anything else
+    if machine.platform != "tpu":
+        raise PlanError([problem("MW416", topology=arguments.topology)])
     if arguments.out is not None and (reason := unwritable(arguments.out)):
         raise PlanError([problem("MW414", path=arguments.out, reason=reason)])
     prepare_devices(None)

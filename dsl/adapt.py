@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from .errors import PlanError, listing, problem, shorten
+from .given import plan_given
 from .plan import AtRunTime, Place, Plan
 
 
@@ -23,6 +24,7 @@ def adapt(plan: Plan, **amount: float) -> Plan:
     if len(amount) != 1:
         raise TypeError(f"adapt takes one amount, such as capacity_factor=1.3, not {len(amount)}")
     ((name, value),) = amount.items()
+    plan_given(plan)
     if not _is_number(value):
         raise PlanError([problem("MW574", Place(file=plan.file), name=name, value=shorten(repr(value)))])
     place = plan.result.place if plan.result else Place(file=plan.file)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from . import notation
 from .comments import END, HEADER, comment_of
 from .errors import PlanError, problem
+from .given import plan_given
 from .plan import (
     Assignment,
     AtRunTime,
@@ -49,6 +50,7 @@ class _Section:
 
 def dumps(plan: Plan) -> str:
     """The plan's text. Raises ``PlanError`` for settings that no plan can hold."""
+    plan_given(plan)
     lines: list[str] = [*comment_of(plan.comments, HEADER).before]
     sections = {section.key: section for section in _sections(plan)}
     for name in KEYS:

@@ -20,6 +20,10 @@ NAMES = {"f32": "float32", "f64": "float64", "bf16": "bfloat16", "f16": "float16
 FLOATS, INTEGERS = ("float4", "float8", "float16", "float32", "float64"), ("int4", "int8", "int16", "int32")
 
 
+NODE = "node"
+"""The dim along which the data-centre network joins devices."""
+
+
 def _dtype(name: str) -> str:
     if name.partition("_")[0] not in ("bfloat16", "tfloat32", *FLOATS, *INTEGERS):
         raise PydanticCustomError("dtype", "a dtype is bfloat16, tfloat32, float4 to float64 or int4 to int32")
@@ -158,6 +162,11 @@ class Algorithm(Entry):
     net_us: Delay
     bandwidth: Amount
 
+    @property
+    def rings(self) -> bool:
+        """Whether all collectives can run so, gathers and all-to-alls too."""
+        return self.name in ("ring", "plain")
+
 
 class Measured(Entry):
     """What programs were measured to reach on one chip, as shares of what is published of it, and what starting takes.
@@ -233,8 +242,13 @@ class Chip(Entry):
             raise PydanticCustomError("same_dims", "order names the same dims as dims")
         if len(set(self.dims) | {"core", "slice"}) != len(self.dims) + 2:
             raise PydanticCustomError("unlike_dims", "dims have unlike names, and none is 'core' or 'slice'")
-        if self.ici and self.switch:
-            raise PydanticCustomError("one_fabric", "a chip stands in a torus (ici) or on a switch, not in both")
+        if (self.ici is None) == (self.switch is None):
+            both = "not in both" if self.ici else "and one of them says at what rate its devices reach each other"
+            raise PydanticCustomError("one_fabric", f"a chip stands in a torus (ici) or on a switch, {both}")
+        if NODE in self.dims and self.uplink is None:
+            raise PydanticCustomError("uplink", "where there are nodes, uplink says at what rate they reach each other")
+        if self.algorithms and not any(algorithm.rings for algorithm in self.algorithms):
+            raise PydanticCustomError("ring", "one of the algorithms is a ring or plain: gathers know no other")
         return self
 
     @property
@@ -275,7 +289,7 @@ class Chip(Entry):
     @property
     def slices(self) -> bool:
         """Whether several of its machines may be joined by the data-centre network (``4*v5e:16x16``)."""
-        return self.platform == "tpu"
+        return self.platform == "tpu" and self.uplink is not None
 
     def peak_flops_per_s(self, dtype: str, precision: Precision = "default") -> float | None:
         """FLOP/s of a device's matrix units on this dtype, by either name; None where the catalogue has none.

@@ -46,18 +46,8 @@ def device_numbers(mesh: Mesh, machine: Machine | None) -> np.ndarray:
     return _laid(_groups(axes, _settled(axes, machine), machine), machine).reshape([axis.size or 1 for axis in axes])
 
 
-def _require_plan(given: object) -> None:
-    if not isinstance(given, Plan):
-        kind = type(given).__name__
-        raise TypeError(f"a Plan is needed, not {kind}: meshwright.load reads a file, meshwright.loads a text")
-
-
 def check(plan: Plan) -> list[Problem]:
-    """Everything wrong with the plan's topology and with its mesh laid over it. A hole in the mesh is no problem.
-
-    Raises ``TypeError`` for what is no plan yet, as a file's name or text.
-    """
-    _require_plan(plan)
+    """Everything wrong with the plan's topology and with its mesh laid over it. A hole in the mesh is no problem."""
     too_many = list(_bound_problems(plan.mesh))
     if plan.topology is None:
         over = [axis for axis in plan.mesh.axes or () if axis.over]

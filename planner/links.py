@@ -5,13 +5,14 @@ Each physical dim is of one of these. A chip's own devices (``core``) are a swit
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .chip import Algorithm, Chip
+from .chip import NODE, Algorithm, Chip
 from .topology import Machine
 
 CORE = "core"
-OUTER = ("slice", "node")
+OUTER = ("slice", NODE)
 """The dims that the data-centre network joins."""
 
 
@@ -65,7 +66,7 @@ def links_of(machine: Machine) -> Links:
         torus=_torus(chip, inner),
         switch=_switch(chip, tuple(name for name, _ in inner)),
         uplink=_uplink(chip, tuple(name for name, _ in machine.dims if name in OUTER)),
-        algorithms=chip.algorithms,
+        algorithms=chip.algorithms or tuple(_one_ring(chip)),
         hbm_bytes_per_s=chip.hbm_bytes_per_s,
     )
 
@@ -90,6 +91,15 @@ def _switch(chip: Chip, dims: tuple[str, ...]) -> Switch | None:
         device_bytes_per_s=said.device_gb_per_s * 1e9 * said.efficiency,
         hop_s=said.hop_us * 1e-6,
     )
+
+
+def _one_ring(chip: Chip) -> Iterator[Algorithm]:
+    """What runs over a switch of which no algorithm is said: a ring of its hops, at the whole bandwidth."""
+    if chip.switch is not None:
+        net_us = chip.uplink.latency_us if chip.uplink else 0.0
+        yield Algorithm(
+            name="ring", protocol="Simple", base_us=0.0, hop_us=chip.switch.hop_us, net_us=net_us, bandwidth=1.0
+        )
 
 
 def _uplink(chip: Chip, dims: tuple[str, ...]) -> Uplink | None:

@@ -22,7 +22,7 @@ def gather(placed: Placement, num_bytes: float) -> Price:
     Latency as NCCL's ``tuning.cc`` has it: base + (n-1 - (M-1)) hops in a node + (M-1) between nodes. Bytes:
     V max((m-1)/(mB), (M-1)/(M m b)) (scaling book, GPU chapter).
     """
-    return _quickest(_ring(placed, num_bytes, a, 1) for a in placed.links.algorithms if _rings(a))
+    return _quickest(_ring(placed, num_bytes, a, 1) for a in placed.links.algorithms if a.rings)
 
 
 def all_reduce(placed: Placement, num_bytes: float) -> Price:
@@ -45,8 +45,8 @@ def all_to_all(placed: Placement, num_bytes: float) -> Price:
     m = _in_node(placed)
     if m == 1:
         return free(NODE)
-    steps = [a.base_us * 1e-6 + (m - 1) * a.hop_us * 1e-6 for a in placed.links.algorithms if _rings(a)]
-    shares = [a.bandwidth for a in placed.links.algorithms if _rings(a)]
+    steps = [a.base_us * 1e-6 + (m - 1) * a.hop_us * 1e-6 for a in placed.links.algorithms if a.rings]
+    shares = [a.bandwidth for a in placed.links.algorithms if a.rings]
     bytes_s = num_bytes * (m - 1) / m / _switch_rate(placed)
     return _quickest(added(NODE, lat, bytes_s / share, NODE) for lat, share in zip(steps, shares, strict=True))
 
@@ -87,10 +87,6 @@ def _priced(placed: Placement, num_bytes: float, algorithm: Algorithm, passes: i
 
 def _quickest(ways: Iterable[Price]) -> Price:
     return min(ways, key=lambda way: way.total_s, default=free("nothing known"))
-
-
-def _rings(algorithm: Algorithm) -> bool:
-    return algorithm.name in ("ring", "plain")
 
 
 def _in_node(placed: Placement) -> int:

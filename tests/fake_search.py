@@ -55,6 +55,9 @@ class FakeStep:
     priced: list[Plan] = field(default_factory=list)
     known: Mapping[str, Any] | None = None
 
+    def given_under(self, plan: Plan) -> Mapping[str, Any]:
+        return {}
+
     def lies(self, plan: Plan) -> Mapping[str, Any] | None:
         return self.known
 

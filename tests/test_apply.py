@@ -358,6 +358,32 @@ def test_place_refuses_what_is_no_argument_of_the_step(value):
         mw.place(momentum_plan(), value, momentum_step, MOMENTUM)
 
 
+@pytest.mark.parametrize("named", ["mu", None])
+def test_place_says_which_shapes_of_a_named_argument_are_others(named):
+    value = {"w": jnp.ones((4, 8))}
+    with pytest.raises(mw.PlanError, match=r"MW310 'mu'.*mu/w float32\[4,8\] is float32\[8,8\] in the step"):
+        mw.place(momentum_plan(), value if named else {"mu": value}, momentum_step, MOMENTUM, name=named)
+    with pytest.raises(mw.PlanError, match=r"MW310 'mu'.*the step has no mu/v float32\[8,8\]"):
+        mw.place(momentum_plan(), {"v": jnp.ones((8, 8))}, momentum_step, MOMENTUM, name="mu")
+
+
+@pytest.mark.parametrize("given", ["plan.yaml", None])
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda plan: mw.apply(plan, momentum_step, MOMENTUM),
+        lambda plan: mw.estimate(plan, momentum_step, MOMENTUM),
+        lambda plan: mw.verify(plan, momentum_step, MOMENTUM),
+        lambda plan: mw.place(plan, MOMENTUM[0], momentum_step, MOMENTUM, name="mu"),
+        lambda plan: mw.adapt(plan, capacity_factor=1.5),
+        lambda plan: mw.dumps(plan),
+    ],
+)
+def test_what_is_given_in_place_of_a_plan_is_refused_with_how_to_get_one(use, given):
+    with pytest.raises(mw.PlanError, match=r"MW553 plan is .*\n.*meshwright\.load"):
+        use(given)
+
+
 @pytest.mark.parametrize("known", [(), (momentum_step, MOMENTUM)])
 def test_place_refuses_an_argument_that_there_is_not(known):
     with pytest.raises(mw.PlanError, match="MW310"):

@@ -451,10 +451,36 @@ def test_tables_ship_with_the_error_of_their_fit_on_programs_that_it_did_not_see
     assert load(dump(table)) == table
 
 
-def test_what_is_no_calibration_is_refused() -> None:
-    for text in ("", "[]", "coefficients: 3", "jax_kind: x\ncoefficients: {byte_cycles: 1}"):
-        with pytest.raises(ValueError, match="no calibration"):
-            load(text)
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "the file is no mapping"),
+        ("[]", "the file is no mapping"),
+        ("a: [", "it is no YAML"),
+        ("coefficients: 3", "jax_kind is missing; .*programs is missing"),
+        ("jax_kind: x\ncolour: red", "colour is not known"),
+    ],
+)
+def test_what_is_no_calibration_is_refused_with_what_it_lacks(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        load(text)
+
+
+@pytest.mark.parametrize("value", [".nan", "-1.0", ".inf", "many", "true"])
+def test_a_calibration_of_numbers_that_no_cycles_can_be_is_refused(value: str) -> None:
+    table = shipped(chip("v3").jax_kind)
+    assert table is not None
+    text = dump(table).replace(f"step_cycles: {table.coefficients.step_cycles}", f"step_cycles: {value}", 1)
+    with pytest.raises(ValueError, match=r"coefficients\.step_cycles is .*, not a number from 0"):
+        load(text)
+
+
+def test_prices_that_no_compiler_taught_say_what_is_published_and_what_is_a_round_figure() -> None:
+    box = chip("a100").model_copy(update={"hbm_gb_per_s": None})
+    assert speed_of(chip("a100")).source.startswith("published peaks, of which 75%")
+    assert speed_of(box).source.endswith("; round figures, no machine's, for memory (20 GB/s)")
+    assert speed_of(chip("cpu")).source.startswith("round figures, no machine's, for products (100 GFLOP/s), memory")
+    assert "published" not in speed_of(chip("cpu")).source
 
 
 def test_a_fit_finds_the_numbers_that_made_the_cycles() -> None:

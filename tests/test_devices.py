@@ -70,6 +70,12 @@ def test_slices_may_stand_in_the_name() -> None:
     assert topology(parse_topology("4*v5e:16x16")) == topology("4*v5e:16x16")
 
 
+@pytest.mark.parametrize("slices", [0, -2, 1.5, "4"])
+def test_numbers_of_slices_that_no_machine_has_are_refused(slices):
+    with pytest.raises(PlanError, match="MW553 num_slices"):
+        topology("v5e:16x16", num_slices=slices)
+
+
 @pytest.mark.tpu_compiler
 @needs_libtpu
 def test_loading_the_compiler_prints_nothing() -> None:

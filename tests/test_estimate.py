@@ -135,11 +135,6 @@ def test_a_loop_of_unknown_turns_is_said_to_be_priced_as_one_turn() -> None:
     assert [note for note in found.notes if "one turn of it is priced" in note and "test_estimate.py" in note]
 
 
-def test_a_file_in_place_of_a_plan_is_told_from_one() -> None:
-    with pytest.raises(TypeError, match=r"a Plan is needed, not str: meshwright\.load reads a file"):
-        mw.estimate("plan.yaml", jnp.tanh, (jax.ShapeDtypeStruct((64, 64), jnp.float32),))
-
-
 def test_a_loop_is_priced_by_its_turns() -> None:
     told = plan(params="L K@model N", batch="B@data K")
     short, long = (mw.estimate(told, *scanned(layers)) for layers in (4, 96))

@@ -177,6 +177,9 @@ def test_calibrate_writes_a_table_and_says_how_well_it_fits(
     for nowhere in (tmp_path, tmp_path / "no folder" / "table.yaml"):
         assert run("calibrate", "v3:2x2", "--out", nowhere) == 2
         assert "MW414" in capsys.readouterr().err
+    for machine in ("cpu:8", "h100:8"):
+        assert run("calibrate", machine) == 2
+        assert "MW416" in capsys.readouterr().err
     assert run("calibrate", "v3:3x99") == 2
     assert "MW204" in capsys.readouterr().err
     assert run("calibrate", "nonsense") == 2

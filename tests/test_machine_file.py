@@ -12,7 +12,7 @@ from meshwright.dsl.reader import load
 from meshwright.planner.catalogue import catalogue
 from meshwright.planner.collectives import price
 from meshwright.planner.device_order import check
-from meshwright.planner.kinds import ALL_REDUCE
+from meshwright.planner.kinds import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL
 from meshwright.planner.placement import place
 from meshwright.planner.topology import Machine, physical
 
@@ -102,6 +102,38 @@ def test_what_is_wrong_in_it_is_told_with_its_place(tmp_path: Path, change: tupl
     assert any(says in found for found in refused(tmp_path, BOX.replace(*change))), refused(
         tmp_path, BOX.replace(*change)
     )
+
+
+@pytest.mark.parametrize(
+    ("left_out", "says"),
+    [
+        ("switch:", "one of them says at what rate its devices reach each other"),
+        ("uplink:", "where there are nodes, uplink says at what rate they reach each other"),
+    ],
+)
+def test_a_machine_whose_collectives_would_be_free_is_none(tmp_path: Path, left_out: str, says: str) -> None:
+    lines = [line for line in BOX.splitlines() if not line.startswith(left_out)]
+    assert says in refused(tmp_path, "\n".join(lines))[0]
+    tree = BOX.replace("name: ring", "name: tree")
+    assert "one of the algorithms is a ring or plain" in refused(tmp_path, tree)[0]
+
+
+@pytest.mark.parametrize("kind", [ALL_REDUCE, ALL_GATHER, ALL_TO_ALL])
+def test_where_no_algorithm_is_said_a_ring_of_the_switchs_hops_runs_over_it(tmp_path: Path, kind: str) -> None:
+    plain = BOX[: BOX.index("algorithms")]
+    said = "algorithms: [{name: ring, protocol: Simple, base_us: 0, hop_us: 5, net_us: 20, bandwidth: 1}]\n"
+    every, group = np.arange(8)[None, :], np.arange(8).reshape(2, 4)
+    for groups in (every, group):
+        times = [price(kind, 1e9, place(machine(tmp_path, text), groups)).total_s for text in (plain, plain + said)]
+        assert times[0] == times[1] > 0
+
+
+def test_several_slices_need_an_uplink(tmp_path: Path) -> None:
+    torus = "platform: tpu\njax_kind: x\ndims: [x]\nici: {link_gb_per_s: 1, hop_us: 1}\n"
+    (tmp_path / "box.yaml").write_text(torus)
+    with pytest.raises(PlanError, match=r"MW205(.|\n)*uplink"):
+        physical(named("2*box.yaml:4", Place(file=str(tmp_path / "plan.yaml"))))
+    assert machine(tmp_path, torus, "4").num_devices == 4
 
 
 @pytest.mark.parametrize("text", ["", "- 1", "word"])

@@ -77,6 +77,7 @@ def test_pins_of_a_real_plan_are_kept(tmp_path: Path) -> None:
     ("options", "code"),
     [
         ({}, "MW550"),
+        ({"topology": "cpu:8", "limits": {"hbm": "3 GiB"}, "hbm_limit_bytes": 5}, "MW553"),
         ({"topology": "cpu:8", "time_limit_s": 0}, "MW553"),
         ({"topology": "cpu:8", "top_k": 0}, "MW553"),
         ({"topology": "cpu:8", "seed": -1}, "MW553"),
@@ -245,6 +246,40 @@ def test_a_step_with_a_region_is_searched_on_the_regions_mesh() -> None:
         mw.estimate(
             mw.loads("meshwright: 1\ntopology: cpu:8\nmesh: {c: 8}\ntensors: {'**': replicate}\n"), region_step, args
         )
+
+
+def constrained_step(x: Any) -> Any:
+    mesh = jax.make_mesh((2, 4), ("a", "b"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+    return jax.lax.with_sharding_constraint(x * 2, jax.NamedSharding(mesh, jax.P("a", jax.P.UNCONSTRAINED))) @ x
+
+
+def nested_step(x: Any) -> Any:
+    mesh = jax.make_mesh((2, 4), ("a", "b"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+    return jax.jit(lambda x: x * 2, in_shardings=jax.NamedSharding(mesh, jax.P("b")))(x) @ x
+
+
+@pytest.mark.parametrize("step", [constrained_step, nested_step])
+def test_a_step_that_says_how_its_own_values_lie_is_searched_on_the_mesh_that_it_names(step: Any) -> None:
+    args = (jax.ShapeDtypeStruct((64, 64), jnp.float32),)
+    found = search(step, args, topology="cpu:8", time_limit_s=30)
+    assert found.plan is not None
+    assert found.plan.mesh.sizes == {"a": 2, "b": 4}
+    assert found.step_time_s == mw.estimate(found.plan, step, args).step_time_s
+    with pytest.raises(PlanError, match="MW320"):
+        search(step, args, topology="cpu:8", mesh={"c": 8}, time_limit_s=30)
+    with pytest.raises(PlanError, match="MW320"):
+        mw.estimate(mw.loads("meshwright: 1\ntopology: cpu:8\nmesh: {c: 8}\ntensors: {'**': replicate}\n"), step, args)
+
+
+def test_a_step_that_leaves_its_own_values_whole_is_searched_on_any_mesh() -> None:
+    def step(x: Any) -> Any:
+        mesh = jax.make_mesh((2, 4), ("a", "b"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+        return jax.lax.with_sharding_constraint(x * 2, jax.NamedSharding(mesh, jax.P())) @ x
+
+    args = (jax.ShapeDtypeStruct((64, 64), jnp.float32),)
+    found = search(step, args, topology="cpu:8", mesh={"c": 8}, time_limit_s=30)
+    assert found.plan is not None
+    assert mw.apply(found.plan, step, args)(jnp.ones((64, 64))) == pytest.approx(step(jnp.ones((64, 64))))
 
 
 def test_a_table_that_reads_and_writes_words_is_planned_as_it_was_solved() -> None:

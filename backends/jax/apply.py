@@ -9,6 +9,7 @@ from typing import Any
 from jax._src.core import trace_state_clean
 
 from ...dsl.errors import PlanError, problem
+from ...dsl.given import plan_given
 from ...dsl.plan import Plan
 from .arguments import named_in_order, refuse_elsewhere, refuse_others
 from .devices import are_here
@@ -94,6 +95,6 @@ def apply(
 
     Raises ``PlanError`` with every problem: an illegal or incomplete plan, another workload than it was made for.
     """
-    layouts = step_layouts(plan, trace(step, args, plan.remat))
+    layouts = step_layouts(plan, trace(step, args, plan_given(plan).remat))
     placed = device_mesh(plan, devices, layouts.device_assignments)
     return Applied(planned(layouts, placed, donate_argnums))

@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...dsl.errors import PlanError, problem
@@ -20,6 +20,7 @@ from ...dsl.machine import parse_topology
 from ...dsl.plan import Topology
 from ...planner.catalogue import canonical
 from ...planner.topology import Machine, physical
+from .search_options import is_whole
 
 _LIBTPU = {"TPU_SKIP_MDS_QUERY": "1", "TPU_MIN_LOG_LEVEL": "3", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
 """What libtpu reads when it loads: ask no metadata server, log errors only, let two processes have it."""
@@ -55,8 +56,15 @@ def topology(name: str | Topology, num_slices: int | None = None) -> DeviceTopol
     """
     named = parse_topology(name) if isinstance(name, str) else name
     if num_slices is not None:
-        named = Topology(kind=named.kind, dims=named.dims, num_slices=num_slices, place=named.place)
+        named = replace(named, num_slices=_number_of_slices(num_slices))
     return DeviceTopology(machine=physical(named))
+
+
+def _number_of_slices(given: Any) -> int:
+    if not is_whole(given) or given < 1:
+        expected = "a whole number above 0"
+        raise PlanError([problem("MW553", option="num_slices", value=repr(given), expected=expected)])
+    return int(given)
 
 
 def simulate_cpu(num_devices: int) -> None:

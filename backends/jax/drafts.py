@@ -12,7 +12,8 @@ from ...planner.estimate.figures import Estimate
 from ...planner.graph import Graph, Sharding
 from ...planner.search.floor import Products
 from .estimate import drafts_of, estimate, graph_of
-from .tag_values import call_values, tag_values
+from .layouts import given_in_place
+from .tag_values import call_values, given_values, lays_out, tag_values
 from .trace import Traced
 from .workload import PyTree, Step, arguments_of
 
@@ -38,6 +39,7 @@ class Drafts:
         self.donate_argnums = donate_argnums
         self._calibration = calibration
         self._drafts = drafts_of(step, self.args, donate_argnums)
+        self._lays_out: dict[Remat | None, bool] = {}
 
     def traced(self, remat: Remat | None = None) -> Traced:
         """The step as traced for a remat policy."""
@@ -60,6 +62,13 @@ class Drafts:
     def calls_under(self, remat: Remat | None) -> Mapping[str, str]:
         """By the path of what a call gives, that of what is computed in it, under a remat policy."""
         return call_values(self.traced(remat))
+
+    def given_under(self, plan: Plan) -> Mapping[str, Sharding]:
+        """How values lie that the model itself lays out on a plan's mesh, by path, under its remat policy."""
+        traced = self.traced(plan.remat)
+        if plan.remat not in self._lays_out:
+            self._lays_out[plan.remat] = lays_out(traced)
+        return given_values(traced, given_in_place(plan, traced)) if self._lays_out[plan.remat] else {}
 
     @cached_property
     def remat_policies(self) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from ...dsl.errors import PlanError, Problem, problem, raise_errors
+from ...dsl.given import plan_given
 from ...dsl.holes import holes
 from ...dsl.plan import Place, Plan, Topology
 from ...planner import device_order
@@ -56,7 +57,7 @@ def estimate(
     Raises ``PlanError`` with every problem: an illegal plan or one with holes, no topology (MW410), a calibration of
     another chip (MW415), another mesh than the step's own regions name (MW320).
     """
-    found = [*device_order.check(plan)]
+    found = [*device_order.check(plan_given(plan))]
     if plan.topology is None:
         found.append(problem("MW410", Place(file=plan.file)))
     elif calibration is not None and not found and calibration.jax_kind != physical(plan.topology).jax_kind:

@@ -18,11 +18,12 @@ from ...planner import device_assignment, device_order
 from .annotate import mark_p
 from .constrain import Chooser, Given
 from .fingerprint import changes
+from .named_meshes import named_meshes
 from .shardings import DeviceMesh
 from .trace import IN_PLACE, Traced, abstract_tensor, equations, value_names
 
 INFER = Layout(how="infer")
-Region = tuple[tuple[str, int], ...]  # the axes of the mesh of a region for one device, with their sizes
+Region = tuple[tuple[str, int], ...]  # the axes of a mesh that a step itself names, with their sizes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +126,11 @@ def unlaid(plan: Plan, traced: Traced) -> StepLayouts:
     return StepLayouts(traced=traced, resolution=resolve(bare, traced.tensors), in_place=in_place)
 
 
+def given_in_place(plan: Plan, traced: Traced) -> Mapping[tuple[tuple[int, ...], Assignment], Layout]:
+    """The layouts that the model's own verbs give on a plan's mesh, by shape and assignment."""
+    return _in_place(plan, traced)[0]
+
+
 def check(plan: Plan, traced: Traced) -> list[Problem]:
     """What is wrong with a plan, holes allowed, for a step beside what its rules say of the step's tensors."""
     found = [*_in_place(plan, traced)[1], *_step_problems(plan, traced, resolve(plan, traced.named_by(plan)))]
@@ -132,7 +138,7 @@ def check(plan: Plan, traced: Traced) -> list[Problem]:
 
 
 def region_problems(plan: Plan, regions: Sequence[Region]) -> Iterator[Problem]:
-    """A problem for each mesh of the step's own regions whose axes the plan's mesh, if it has one, does not have."""
+    """A problem for each mesh that the step itself names whose axes the plan's mesh, if it has one, does not have."""
     sizes = plan.mesh.sizes
     for axes in regions if plan.mesh.axes is not None else ():
         if any(sizes.get(name, size) not in (size, None) or name not in sizes for name, size in axes):
@@ -141,9 +147,11 @@ def region_problems(plan: Plan, regions: Sequence[Region]) -> Iterator[Problem]:
 
 
 def region_meshes(traced: Traced) -> list[Region]:
-    """The axes and sizes of each mesh that the step's own regions for one device (``shard_map``) name."""
-    regions = (each for each in equations(traced.jaxpr.jaxpr) if each.primitive.name == "shard_map")
-    return list(dict.fromkeys(tuple(region.params["mesh"].shape.items()) for region in regions))
+    """The axes and sizes of each mesh that the step itself names: of its regions for one device (``shard_map``), and of
+    the shardings that it gives to values and to functions inside it, unless they split nothing.
+    """
+    named = (mesh for equation in equations(traced.jaxpr.jaxpr) for mesh in named_meshes(equation))
+    return list(dict.fromkeys(tuple(mesh.shape.items()) for mesh in named))
 
 
 def _step_problems(plan: Plan, traced: Traced, resolution: Resolution) -> Iterator[Problem]:

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 
 from ...dsl.errors import PlanError, listing, problem
+from ...dsl.given import plan_given
 from ...dsl.plan import Plan
 from ...dsl.resolve import Resolution, key_of, resolve
 from ...dsl.rule_matches import match_rules
@@ -38,6 +39,7 @@ def place(
 
     Raises ``PlanError`` where it cannot be told what ``value`` is, or the plan does not fit its shapes.
     """
+    plan_given(plan)
     if not jax.tree.leaves(value):
         return value
     if step is None and plan.model is not None and name is None:
@@ -83,8 +85,22 @@ def _from_step(value: PyTree, step: Step, args: Sequence[PyTree], name: str | No
         reason = f"the step's arguments are {listing(names)}, and it is none of them in name, structure and shapes"
         raise PlanError([problem("MW310", state=state, reason=reason)])
     if parts:
-        return [_Reading(what=", ".join(n for n, _ in parts), tensors=_joined(parts), table=table)]
-    return [_Reading(what=n, tensors=_argument(n, value), table=table) for n in whole]
+        readings = [_Reading(what=", ".join(n for n, _ in parts), tensors=_joined(parts), table=table)]
+    else:
+        readings = [_Reading(what=n, tensors=_argument(n, value), table=table) for n in whole]
+    if strange := _strange(readings[0]):
+        raise PlanError([problem("MW310", state=f"'{readings[0].what}'", reason=listing(strange))])
+    return readings
+
+
+def _strange(reading: _Reading) -> list[str]:
+    """What a value has that the step's arguments have not, or have in another shape."""
+    planned = {tensor.path: tensor for tensor in reading.table}
+    others = [tensor for tensor in reading.tensors if key_of(tensor) not in map(key_of, reading.table)]
+    return [
+        f"{t} is {str(planned[t.path]).split(' ')[-1]} in the step" if t.path in planned else f"the step has no {t}"
+        for t in others
+    ]
 
 
 def _from_patterns(plan: Plan, value: PyTree, name: str | None) -> Iterator[_Reading]:

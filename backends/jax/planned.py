@@ -25,6 +25,7 @@ from .convolutions import (
 )
 from .layouts import StepLayouts
 from .overlap import BESIDE, compiler_options
+from .own_meshes import over
 from .products import APART, with_products_apart
 from .shardings import DeviceMesh
 from .trace import Traced, equations
@@ -64,6 +65,7 @@ def planned(
     donated = layouts.traced.donates(donate_argnums)
     given = layouts.of_results(placed), layouts.of_operands(placed), layouts.of_slices(placed)
     jaxpr = constrain(layouts.traced.jaxpr, layouts.chooser(placed), *given, placed.order)
+    jaxpr = over(jaxpr, placed.mesh)
     for_tpu = _is_compiled_for_tpu(placed.mesh)
     apart, options = (with_products_apart(jaxpr), compiler_options(jaxpr)) if for_tpu else (jaxpr, {})
     notes = said = (*(() if apart is jaxpr else (APART,)), *((BESIDE,) if options else ()))

@@ -159,7 +159,10 @@ def asked_plan(
         "mesh": (mesh, mesh_of),
         "limits": (limits, limits_of),
     }
-    if hbm_limit_bytes is not None:
+    if hbm_limit_bytes is not None and limits is not None:
+        expected = "one of the two"
+        problems.append(problem("MW553", option="hbm_limit_bytes", value="given beside limits", expected=expected))
+    elif hbm_limit_bytes is not None:
         said["limits"] = hbm_limit_bytes, lambda given: Limits(hbm_bytes=amount_of("hbm_limit_bytes", given))
     try:
         found = _plan(plan)

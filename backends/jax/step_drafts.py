@@ -72,7 +72,7 @@ class StepDrafts:
         return self._notes[remat]
 
     def regions(self, traced: Traced) -> list[Region]:
-        """The meshes that the step's own regions for one device name."""
+        """The meshes that the step itself names."""
         if self._regions is None:
             self._regions = region_meshes(traced)
         return self._regions

@@ -10,11 +10,12 @@ from weakref import WeakKeyDictionary
 import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, subjaxprs
 
-from ...dsl.errors import PlanError, listing, problem
+from ...dsl.errors import PlanError, listing, problem, raise_errors
 from ...dsl.plan import Assignment, Plan, Remat
 from ...dsl.rule_matches import named_values, names_values
 from ...dsl.tensors import Tensor
 from .annotate import Marks, mark_p, remat_context
+from .named_meshes import explicit_problems
 from .paths import argument_names, leaf_paths
 from .search_options import is_whole
 from .state import returned_state
@@ -86,7 +87,8 @@ def trace(step: Step, args: Sequence[PyTree], remat: Remat | None = None, marks:
     """Traces ``step`` on abstract arguments; nothing is compiled, nothing runs. ``marks`` are told of marked blocks
     where there is no policy.
 
-    Raises ``PlanError`` where an argument's name is one that the plan language reserves (``out``, ``acts``, ``ops``).
+    Raises ``PlanError`` where an argument's name is one that the plan language reserves (``out``, ``acts``, ``ops``),
+    or the step's values have shardings in their types (MW322).
     """
     args = arguments_of(args)
     names = tuple(argument_names(step, len(args)))
@@ -105,6 +107,7 @@ def trace(step: Step, args: Sequence[PyTree], remat: Remat | None = None, marks:
     lent = [leaf.donated for leaf in jax.tree.leaves(infos)]
     takes_over = taking_over(traced.jaxpr.jaxpr, [t.path for t in arguments], [t.path for t in results], lent)
     jaxpr = unshared(traced.jaxpr)
+    raise_errors(explicit_problems(equations(jaxpr.jaxpr)))
     tagged, in_place, num_remat_blocks = tagged_in(jaxpr.jaxpr)
     return Traced(
         step=step,

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from ...dsl.errors import PlanError, problem
+from ...dsl.given import plan_given
 from ...dsl.plan import Plan
 from ...dsl.tensors import Tensor
 from ...planner.device_order import device_numbers
@@ -74,7 +75,7 @@ def verify(
     Raises ``PlanError`` for a plan that cannot be applied, a compiler that is not here (MW40x), or a program that
     does not compile for another reason (MW405).
     """
-    devices = tuple(devices) if devices is not None else default_devices(plan)
+    devices = tuple(devices) if devices is not None else default_devices(plan_given(plan))
     applied = apply(plan, step, args, devices, donate_argnums=donate_argnums)
     placed = applied.placed
     machine = physical(plan.topology) if plan.topology else None

@@ -11,7 +11,8 @@ MACHINE: dict[str, Text] = {
     ),
     "MW204": Text("There is no {topology}: {rule}.", "Nearest legal choices: {choices}."),
     "MW205": Text(
-        "Topology {topology} asks for several slices; a machine of {kind} is one.", "Write {one}; slices are for TPUs."
+        "Topology {topology} asks for several slices; a machine of {kind} is one.",
+        "Write {one}; slices are for TPUs, whose uplink joins them.",
     ),
     "MW206": Text(
         "Topology {topology} has {devices} devices; a plan lays out at most {most}.",

@@ -23,4 +23,8 @@ PRICING: dict[str, Text] = {
         "The calibration is of {learned} (learned on {topology}); the plan's topology is {planned}.",
         "Learn one of that chip with: meshwright calibrate TOPOLOGY. Or leave it out: what ships is taken.",
     ),
+    "MW416": Text(
+        "{topology} is not of TPUs, and only their compiler says how many cycles a kernel takes.",
+        "Take a TPU, such as v5e:2x2; what was measured of GPUs stands in the catalogue (planner/chips.yaml).",
+    ),
 }

@@ -38,7 +38,8 @@ WORKLOAD: dict[str, Text] = {
     ),
     "MW310": Text(
         "{state} cannot be placed: {reason}.",
-        "Say which argument it is, place(plan, state, name='params'), or pass a dictionary of arguments by name.",
+        "Give it the shapes that the step's arguments have, and say which argument it is, place(plan, state, "
+        "name='params'), or pass a dictionary of arguments by name.",
     ),
     "MW311": Text(
         "The model '{model}' cannot be imported: {reason}.",
@@ -71,7 +72,16 @@ WORKLOAD: dict[str, Text] = {
         "Give each device once, in the order of its number: jax.devices(), or topology('v3:4x4').devices().",
     ),
     "MW320": Text(
-        "The step has a region (shard_map) over the mesh {{{region}}}; the plan's is {{{mesh}}}.",
-        "Give the plan the region's mesh.",
+        "The step itself names the mesh {{{region}}}, in a shard_map or a sharding; the plan's is {{{mesh}}}.",
+        "Give the plan the step's mesh, or take it out of the step: tag values, and let the plan say how they lie.",
+    ),
+    "MW321": Text(
+        "The step itself names a mesh {{{mesh}}} of other devices than the plan's, or of these in another order.",
+        "Give a shard_map the axes alone, mesh=jax.sharding.AbstractMesh({sizes}, {names}); the plan has the devices.",
+    ),
+    "MW322": Text(
+        "The step names a mesh with explicit axes ({axes}): how its values are split is part of their types, which no "
+        "plan changes.",
+        "Give it axis_types=(jax.sharding.AxisType.Auto,) * {count}; else jax.make_mesh makes its axes explicit.",
     ),
 }

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from ...dsl.errors import listing
 from ..chip import Chip, Measured, Precision
 from .calibration import Calibration, shipped
 from .coefficients import Coefficients
@@ -114,9 +115,6 @@ def _assumed(chip: Chip) -> Speed:
     bytes_per_s = (chip.hbm_bytes_per_s or CPU_BYTES_PER_S) * had.memory
     flops_per_s = (chip.peak_flops_per_s("bfloat16") or CPU_FLOPS_PER_S) * had.matrix["bfloat16"]
     vector_flops_per_s = (chip.peak_flops_per_s("float32", "highest") or CPU_FLOPS_PER_S) * had.vector
-    said = f"published peaks, of which {MATRIX_SHARE:.0%} of the FLOP/s and {MEMORY_SHARE:.0%} of the bandwidth"
-    if chip.measured:
-        said = f"published peaks, of them the shares measured: {chip.sources.get('measured', 'where is not said')}"
     assumed = Coefficients(
         byte_cycles=1 / bytes_per_s / NANOSECOND,
         step_cycles=0.0,
@@ -134,7 +132,23 @@ def _assumed(chip: Chip) -> Speed:
         near_total_bytes=0.0,
         product_start_cycles=had.product_start_us * 1e-6 / NANOSECOND,
     )
-    return Speed(coefficients=assumed, clock_hz=1 / NANOSECOND, edge=1, source=said, peaks=chip)
+    return Speed(coefficients=assumed, clock_hz=1 / NANOSECOND, edge=1, source=_source(chip), peaks=chip)
+
+
+def _source(chip: Chip) -> str:
+    """Where a price comes from that no compiler has taught."""
+    known = {
+        f"products ({CPU_FLOPS_PER_S / 1e9:.0f} GFLOP/s)": chip.peak_flops_per_s("bfloat16"),
+        f"memory ({CPU_BYTES_PER_S / 1e9:.0f} GB/s)": chip.hbm_bytes_per_s,
+    }
+    guesses = [what for what, peak in known.items() if peak is None]
+    round_figures = f"round figures, no machine's, for {listing(guesses)}"
+    said = "published peaks" if len(guesses) < len(known) else round_figures
+    if chip.measured:
+        said += f", of them the shares measured: {chip.sources.get('measured', 'where is not said')}"
+    else:
+        said += f", of which {MATRIX_SHARE:.0%} of the FLOP/s and {MEMORY_SHARE:.0%} of the bandwidth"
+    return f"{said}; {round_figures}" if 0 < len(guesses) < len(known) else said
 
 
 def _guessed(chip: Chip) -> Measured:

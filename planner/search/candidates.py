@@ -121,7 +121,7 @@ def candidates(plan: Plan, workload: Workload, machine: Machine, listed: Sequenc
     for index, (mesh, remat) in enumerate(places):
         own = replace(plan, mesh=mesh, remat=remat)
         sizes = {name: size or 1 for name, size in mesh.sizes.items()}
-        pins = pinned_values(own, workload, remat) if plan.rules else {}
+        pins = {**workload.given_under(own), **(pinned_values(own, workload, remat) if plan.rules else {})}
         made.append(
             Candidate(
                 index=index,

@@ -41,6 +41,9 @@ class Workload(Protocol):
     def calls_under(self, remat: Remat | None) -> Mapping[str, str]:
         """By the path of what a call gives, that of what is computed in it: two names of the same value."""
 
+    def given_under(self, plan: Plan) -> Mapping[str, Sharding]:
+        """How values lie that the model itself lays out on the plan's mesh, by path: nothing else reads them."""
+
     def lies(self, plan: Plan) -> Mapping[str, Sharding] | None:
         """How the step's values come to lie under a complete plan, by path, nearly; None where it is not known.
 
@@ -103,6 +106,10 @@ class Rematerialised:
     def calls_under(self, remat: Remat | None) -> Mapping[str, str]:
         """What calls give with another policy, and what is computed in them."""
         return self.workload.calls_under(remat)
+
+    def given_under(self, plan: Plan) -> Mapping[str, Sharding]:
+        """How values lie that the model itself lays out."""
+        return self.workload.given_under(plan)
 
     def lies(self, plan: Plan) -> Mapping[str, Sharding] | None:
         """How the values lie under a plan."""
