@@ -23,7 +23,7 @@ from meshwright.planner.search.misfit import _changes
 from meshwright.planner.search.question import Question
 from meshwright.planner.search.report import misfit_text, tables
 from meshwright.planner.search.result import PricedPlan
-from meshwright.planner.search.task import Found, Task
+from meshwright.planner.search.task import Found, Near, Task
 from meshwright.planner.search.tried import Tried
 from meshwright.planner.search.writing import BY_HAND
 from meshwright.planner.topology import physical
@@ -293,23 +293,29 @@ class Beside(FakeSolver):
 
     def __call__(self, task: Task, stop: Callable[[], bool]) -> Found:
         found = super().__call__(task, stop)
-        return replace(found, near={"params/w": (("b",), ()), "batch": ((), ())}, near_s=found.objective_s / 2)
+        layouts = {"params/w": (("b",), ("a",)), "batch": ((), ())}
+        return replace(found, near=(Near(peak_bytes=9001, seconds=found.objective_s / 2, layouts=layouts),))
 
 
 @pytest.mark.parametrize(("num_bytes", "fits"), [(9000, True), (9001, False)])
 def test_layouts_that_take_a_little_more_than_the_limit_are_the_answer_where_their_plan_fits(
     num_bytes: int, fits: bool
 ) -> None:
-    """What does not fit is left as it is: no lower limit is searched for it."""
+    """What does not fit is left as it is: no lower limit is searched for it. Nothing is written to fit at any price."""
+    written: list[int | None] = []
+
+    def prices(plan: Plan) -> tuple[float, int]:
+        return (0.0625, num_bytes) if plan.remat is not None else by_axes(plan)
 
     def minimise(layouts: Mapping[str, object], plan: Plan, workload: FakeStep, **options: object) -> SimpleNamespace:
-        is_near = layouts["params/w"] == (("b",), ())
-        return SimpleNamespace(
-            plan=plan, estimate=FakeEstimate(0.0625, num_bytes) if is_near else FakeEstimate(1, 8000)
-        )
+        is_near = layouts["params/w"] == (("b",), ("a",))
+        written.extend([plan.limits.hbm_bytes] if is_near else [])
+        plan = replace(plan, remat=Remat(policy="none")) if is_near else plan
+        return SimpleNamespace(plan=plan, estimate=FakeEstimate(*prices(plan)))
 
     solver = Beside(by_axes)
-    result, _, _ = ask(text="mesh: {a: 8, b: 4}\nlimits: {hbm: 9000 B}", solver=solver, minimise=minimise)
-    assert (result.step_time_s, result.peak_bytes) == ((0.0625, 9000) if fits else (1, 8000))
+    result, _, _ = ask(prices, "mesh: {a: 8, b: 4}\nlimits: {hbm: 9000 B}", solver=solver, minimise=minimise)
+    assert (result.step_time_s, result.peak_bytes) == ((0.0625, 9000) if fits else (0.125, 8000))
     assert result.bound_s <= result.step_time_s
     assert {task.limit_bytes for task in solver.tasks} <= {9000, None}
+    assert written == ([None] if fits else [None, 9000])
