@@ -294,7 +294,26 @@ class Beside(FakeSolver):
     def __call__(self, task: Task, stop: Callable[[], bool]) -> Found:
         found = super().__call__(task, stop)
         layouts = {"params/w": (("b",), ("a",)), "batch": ((), ())}
-        return replace(found, near=(Near(peak_bytes=9001, seconds=found.objective_s / 2, layouts=layouts),))
+        return replace(found, near=(Near(peak_bytes=9001, seconds=min(found.objective_s, 1) / 2, layouts=layouts),))
+
+
+def test_a_plan_near_the_limit_that_does_not_fit_says_how_much_memory_is_needed() -> None:
+    """What was found near it is the least that is known where nothing fits."""
+
+    def prices(plan: Plan) -> tuple[float, int]:
+        return (0.0625, 9500) if plan.remat is not None else (1.0, 20000)
+
+    def minimise(layouts: Mapping[str, object], plan: Plan, workload: FakeStep, **options: object) -> SimpleNamespace:
+        is_near = layouts["params/w"] == (("b",), ("a",))
+        plan = replace(plan, remat=Remat(policy="none")) if is_near else plan
+        return SimpleNamespace(plan=plan, estimate=FakeEstimate(*prices(plan)))
+
+    solver = Beside(lambda plan: (math.inf, 0))
+    result, _, _ = ask(prices, "mesh: {a: 8, b: 4}\nlimits: {hbm: 9000 B}", solver=solver, minimise=minimise)
+    assert (result.plan, result.status) == (None, "unknown")
+    assert result.misfit is not None
+    assert result.misfit.least_bytes == 9500
+    assert result.misfit.remedies[0].step_time_s == 0.0625
 
 
 @pytest.mark.parametrize(("num_bytes", "fits"), [(9000, True), (9001, False)])

@@ -148,14 +148,19 @@ class Writing:
             self._board.by_hand.append(found)
 
     def _near_plan(self, one: Tried, near: Near, limits: Limits) -> PricedPlan | None:
-        """The plan of layouts, written as if there were these limits, if it fits and there is time for it."""
+        """The plan of layouts, written as if there were these limits, if there is time for it and it fits; one that does
+        not is kept as such, if it takes less than others.
+        """
         if self._late:
             return None
         self._say(f"writing a plan of {one.candidate} that may fit")
         with suppress(PlanError):
             written = self._written(one, of=(near.layouts, near.seconds), limits=limits)
-            if written.estimate.peak_bytes <= (self._settings.limit_bytes or math.inf):
-                return self._priced(replace(written.plan, limits=one.candidate.plan.limits))
+            plan = replace(written.plan, limits=one.candidate.plan.limits)
+            found = PricedPlan(plan=plan, estimate=self._workload.estimate(plan))
+            if found.peak_bytes <= (self._settings.limit_bytes or math.inf):
+                return found
+            _keep_beyond(one, found)
         return None
 
     def meanwhile(self) -> None:
@@ -402,7 +407,7 @@ def _is_of(first: First, one: Tried) -> bool:
     return one.objective_s == first.objective_s and one.layouts == first.layouts
 
 
-def _keep_beyond(one: Tried, written: Written) -> None:
+def _keep_beyond(one: Tried, written: Written | PricedPlan) -> None:
     """Keeps a plan that takes too much, if no other of the candidate takes less."""
     if one.beyond is None or written.estimate.peak_bytes < one.beyond.peak_bytes:
         one.beyond = PricedPlan(plan=written.plan, estimate=written.estimate)
