@@ -148,8 +148,8 @@ class Writing:
             self._board.by_hand.append(found)
 
     def _near_plan(self, one: Tried, near: Near, limits: Limits) -> PricedPlan | None:
-        """The plan of layouts, written as if there were these limits, if there is time for it and it fits; one that does
-        not is kept as such, if it takes less than others.
+        """The plan of layouts, written as if there were these limits, if there is time for it and it fits; if it does not
+        it is kept as one that takes too much.
         """
         if self._late:
             return None
