@@ -148,9 +148,7 @@ class Writing:
             self._board.by_hand.append(found)
 
     def _near_plan(self, one: Tried, near: Near, limits: Limits) -> PricedPlan | None:
-        """The plan of layouts, written as if there were these limits, if there is time for it and it fits; if it does not
-        it is kept as one that takes too much.
-        """
+        """The plan of layouts, written as if there were these limits, if it fits; else it is kept as one beyond."""
         if self._late:
             return None
         self._say(f"writing a plan of {one.candidate} that may fit")
