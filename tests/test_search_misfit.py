@@ -190,17 +190,19 @@ def test_where_nothing_is_found_what_takes_least_is_said_or_is_the_answer(limit:
 
 
 def needing(seconds: float, num_bytes: int) -> Misfit:
-    """What is said where the plan of the least memory takes 1 s and 8000 bytes, and what is written in hardly more
+    """What is said where the plan of the least memory takes 1 s and 8000 bytes, and what is written for hardly more
     takes this.
     """
-    solver = FakeSolver(by_axes)
+    solver, limits = FakeSolver(by_axes), set[int | None]()
 
     def minimise(layouts: object, plan: Plan, workload: FakeStep, **options: object) -> SimpleNamespace:
-        is_roomier = any(8000 < (task.limit_bytes or 0) < 8200 for task in solver.tasks)
+        is_roomier = any(task.limit_bytes == 8160 for task in solver.tasks)
+        limits.add(plan.limits.hbm_bytes)
         return SimpleNamespace(plan=plan, estimate=FakeEstimate(*((seconds, num_bytes) if is_roomier else (1.0, 8000))))
 
     result, _, _ = ask(text="mesh: {a: 8, b: 4}\nlimits: {hbm: 1000 B}", solver=solver, minimise=minimise)
     assert result.status == "infeasible"
+    assert limits == {1000, 8160}
     assert result.misfit is not None
     return result.misfit
 

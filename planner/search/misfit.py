@@ -77,8 +77,12 @@ def _least(question: Question, found: Answer, means: Means, clock: Clock) -> Pri
 def _first(
     question: Question, limit_bytes: int | None, means: Means, clock: Clock, doing: str = "looking for the least peak"
 ) -> PricedPlan | None:
-    """The best plan within another limit; None where there is none, or a pin forbids it."""
-    asked = replace(question, limit_bytes=limit_bytes, top_k=1, max_meshes=FEW_MESHES)
+    """The best plan within another limit; None where there is none, or a pin forbids it. It is written for that limit:
+    of what is beyond its own a plan says what takes least, whatever the time.
+    """
+    is_other = limit_bytes is not None and limit_bytes != question.limit_bytes
+    plan = within(question.plan, limit_bytes or 0) if is_other else question.plan
+    asked = replace(question, plan=plan, limit_bytes=limit_bytes, top_k=1, max_meshes=FEW_MESHES)
     try:
         return answer(asked, means.aside(doing), clock).best
     except PlanError:
