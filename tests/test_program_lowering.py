@@ -20,7 +20,7 @@ from meshwright.planner.graph import Graph
 from meshwright.planner.program import Program, build
 from meshwright.planner.program.solving.limited import Limited
 from meshwright.planner.program.solving.lowering import Choices, Lowering, Moves
-from meshwright.planner.program.solving.solutions import BEYOND, ENOUGH, Solutions
+from meshwright.planner.program.solving.solutions import AROUND, ENOUGH, Solutions
 from meshwright.planner.program.solving.weighing import weigh
 from meshwright.planner.search.task import Solver, Task
 from meshwright.planner.topology import physical
@@ -186,13 +186,13 @@ def test_what_takes_a_little_more_than_the_limit_is_kept_beside_what_fits(mesh: 
     )
     solver = Solver()
     free = solver(task, lambda: False)
-    assert (free.near, free.near_s) == ({}, math.inf)
+    assert not free.near
     taken = free.least_bytes
     held = solver(replace(task, limit_bytes=taken - 1), lambda: False)
-    assert held.near
-    assert held.near_s <= free.objective_s * (1 + ENOUGH) < held.objective_s
-    far = solver(replace(task, limit_bytes=int(taken / (1 + BEYOND)) - 1), lambda: False)
-    assert far.near_s > free.objective_s
+    assert min(near.seconds for near in held.near) <= free.objective_s * (1 + ENOUGH) < held.objective_s
+    assert all(near.peak_bytes > taken - 1 for near in held.near)
+    far = solver(replace(task, limit_bytes=int(taken / (1 + AROUND)) - 1), lambda: False)
+    assert all(near.seconds > free.objective_s for near in far.near)
 
 
 def test_a_program_is_built_once_for_tasks_that_differ_by_their_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,6 +105,21 @@ def test_what_products_read_and_add_up_proves_that_nothing_fits() -> None:
     assert found.status == "infeasible"
 
 
+def test_what_a_loop_stacks_for_more_than_products_is_there_as_wide_as_it_is() -> None:
+    """64 MiB of a device's are 4 x 8192 x 4096 numbers, of which products alone would read 32: it takes 192 in all."""
+
+    def loss(params: Any, x: jax.Array) -> jax.Array:
+        def layer(x: jax.Array, w: Any) -> tuple[jax.Array, None]:
+            return x + jnp.tanh(x @ w["i"]) @ w["o"], None
+
+        return jnp.sum(jax.lax.scan(layer, x, params)[0] ** 2)
+
+    params = {"i": SHAPE(4, 512, 4096), "o": SHAPE(4, 4096, 512)}
+    found = program(small_steps.trained(loss, params, SHAPE(8192, 512)), "v3:2x2", "{a: 4, b: 2}")
+    rows = found.problem(120 * MIB, nothing(found), guess=False, sure=True)
+    assert solve(rows, time_limit_s=60).status == "infeasible"
+
+
 @pytest.mark.parametrize(("mib", "proven"), [(27, True), (34, False)])
 def test_what_no_mesh_can_hold_is_proven_without_one(mib: int, proven: bool) -> None:
     """What is found on a mesh of 4 x 2 cores takes 62 MiB, where 33 are proven to be too little."""

@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ...dsl.plan import Mesh
 from ..graph import Sharding
 from .pricing.choices import Among, Bundled, Near, Split
 from .program import Program
-from .solving.found import Found, Status, Tell
-from .solving.solutions import ENOUGH
+from .solving.found import Beyond, Found, Status, Tell
+from .solving.solutions import ENOUGH, NEAREST
 
 FEW_AXES = 2
 """Programs of meshes with so many axes are solved as they are."""
@@ -40,7 +40,7 @@ class Parts:
     One that is done ``partly`` leaves it to others to bound all choices, unless these are few.
 
     What was found took up to ``credit_s`` less than its costs say: others may as well. ``least`` is what took least
-    memory where nothing fitted, ``near`` what took a little more than the limit and the least time.
+    memory where nothing fitted, ``near`` what took a little more than the limit.
     """
 
     make: Make
@@ -55,15 +55,16 @@ class Parts:
     credit_s: float = 0.0
     told_s: float = math.inf
     least: Found | None = None
-    near: Found | None = None
+    near: list[Beyond] = field(default_factory=list)
     partly: bool = False
 
     def solve(self, mesh: Mesh) -> Found:
         """What is found among all choices on a mesh."""
-        found = self._solve(mesh)
-        if self.near is None or self.near.near_s >= found.objective_s:
-            return replace(found, near_s=math.inf, near=None)
-        return replace(found, near_s=self.near.near_s, near=self.near.near)
+        found, near = self._solve(mesh), list[Beyond]()
+        for each in sorted(self.near, key=lambda each: each[:2]):
+            if not near or each.seconds < near[-1].seconds:
+                near.append(each)
+        return replace(found, near=tuple(near[:NEAREST]))
 
     def _solve(self, mesh: Mesh) -> Found:
         count = sum(1 for size in mesh.sizes.values() if (size or 1) > 1)
@@ -109,8 +110,7 @@ class Parts:
             cutoff_s=min(self._best_s, self.cutoff_s) + self.credit_s,
             tell=self._tell_better,
         )
-        if found.near is not None and (self.near is None or found.near_s < self.near.near_s):
-            self.near = found
+        self.near += found.near
         return found
 
     def _tell_better(self, seconds: float, layouts: Mapping[str, Sharding]) -> None:

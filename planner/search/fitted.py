@@ -12,7 +12,7 @@ from ..estimate.figures import Estimate
 from ..estimate.limit import is_near, memory_limit
 from ..explain.rows import binary
 from ..topology import Machine
-from .misfit import LARGEST, more_memory, within
+from .misfit import LARGEST, more_memory, within, worth_more
 from .others import distinct_plans, says
 from .progress import Clock, Progress
 from .result import CompiledPeak, Misfit, PricedPlan, Remedy, SearchResult, gap, status_of
@@ -159,7 +159,7 @@ class _Fitting:
             return found
         remedies = [one for one in map(self._confirm, found.misfit.remedies) if one is not None]
         memory = [one for one in (*remedies, *self.refused) if one.is_memory]
-        remedies = [*sorted(memory, key=_needed)[:1], *(one for one in remedies if not one.is_memory)]
+        remedies = [*worth_more(sorted(memory, key=_needed)), *(one for one in remedies if not one.is_memory)]
         fits = any(one.change == AFTER_ALL for one in remedies)
         return replace(
             found,

@@ -298,8 +298,7 @@ class Solving:
             return
         one.given_s = one.given_s if found.ended else math.inf
         _keep_least(one, found)
-        if found.near_s < one.near_s:
-            one.near, one.near_s = found.near, found.near_s
+        one.near = (*one.near, *found.near)
         one.second, one.second_s = found.second, found.second_s
         board, axes = self._board, one.num_axes
         self._bounding.note(one, found.took_s)

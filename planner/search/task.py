@@ -53,6 +53,15 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Near:
+    """Layouts that take a little more than the limit: as many bytes, and seconds."""
+
+    peak_bytes: int
+    seconds: float
+    layouts: Mapping[str, Sharding] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """What a program's solver answers. ``layouts`` are those of every named value, empty where none were found.
 
@@ -60,7 +69,7 @@ class Found:
     solution was seen to take less than its costs; where nothing was priced it is not in the bounds. ``least_s`` is what
     the step takes at least on any mesh of the machine. Where nothing fits, ``least`` are the layouts of the least
     memory that were seen, which take ``least_bytes``; ``anywhere`` says that nothing does on any mesh. ``near`` are
-    layouts that take a little more than the limit, and ``near_s``, less than what fits, ``second`` those next to the
+    some that take a little more than the limit and may take less time, ``second`` the layouts next to the
     best, and ``second_s``. ``took_s`` is what building the program and solving it took; ``ended`` says that the time
     ended that.
     """
@@ -76,8 +85,7 @@ class Found:
     layouts: Mapping[str, Sharding] = field(default_factory=dict, repr=False)
     least: Mapping[str, Sharding] = field(default_factory=dict, repr=False)
     least_bytes: int = 0
-    near: Mapping[str, Sharding] = field(default_factory=dict, repr=False)
-    near_s: float = math.inf
+    near: Sequence[Near] = field(default=(), repr=False)
     second: Mapping[str, Sharding] = field(default_factory=dict, repr=False)
     second_s: float = math.inf
     anywhere: bool = False
@@ -238,8 +246,7 @@ class Solver:
             layouts=layouts,
             least=dict(found.least or {}),
             least_bytes=found.peak_bytes,
-            near=dict(found.near or {}),
-            near_s=found.near_s,
+            near=tuple(Near(**each._asdict()) for each in found.near),
             second=dict(found.second or {}),
             second_s=found.second_s,
             anywhere=anywhere,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..graph import Sharding
 from .candidates import Candidate
 from .result import PricedPlan
+from .task import Near
 
 CLOSE = 1e-3  # plans whose step times differ by less are as good as each other
 
@@ -21,9 +22,8 @@ class Tried:
     granted than ``bound_s``; both allow that a plan takes ``credit_s`` less than its program says. ``loose_s`` is what
     plans take at least that need not keep pins on what stays inside of kernels. ``given_s`` is the time that it was not
     solved in, infinite where it was. ``least`` are layouts that take ``least_bytes``, the least that was seen, where
-    none fit, ``near`` some that take a little more than the limit, and ``near_s``, ``second`` those that were next to
-    the best, and ``second_s``; ``beyond`` is a plan that does not fit. ``anywhere`` says that no mesh has a plan with
-    its policy.
+    none fit, ``near`` some that take a little more than the limit, ``second`` those that were next to the best, and
+    ``second_s``; ``beyond`` is a plan that does not fit. ``anywhere`` says that no mesh has a plan with its policy.
     """
 
     candidate: Candidate
@@ -39,8 +39,7 @@ class Tried:
     priced: PricedPlan | None = None
     least: Mapping[str, Sharding] = field(default_factory=dict, repr=False)
     least_bytes: int = 0
-    near: Mapping[str, Sharding] = field(default_factory=dict, repr=False)
-    near_s: float = math.inf
+    near: Sequence[Near] = field(default=(), repr=False)
     second: Mapping[str, Sharding] = field(default_factory=dict, repr=False)
     second_s: float = math.inf
     beyond: PricedPlan | None = None

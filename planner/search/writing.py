@@ -13,17 +13,17 @@ from ..graph import Sharding
 from .board import AGAIN, Board, Settings
 from .candidates import Candidate
 from .naming import Laid, readable
+from .near_limit import NearLimit
 from .progress import Clock
 from .result import PricedPlan
 from .simple import argument_bytes, simple_layouts
 from .solving import Solving, beside
-from .task import First
+from .task import First, Near
 from .tried import CLOSE, Tried
 from .workload import Rematerialised, Workload
 from .written import Minimise, Written
 
 FINISHING_S = 5.5e-4  # for each operation: what a plan takes that is written after its deadline
-NEAR = 2  # plans that are written of layouts that take a little more than the limit
 LOWERINGS = 4  # of the limit, where a plan takes more memory than its layouts promised
 SEVERAL = 2  # candidates solved, before the best is written while others are
 READABLE = 3e-2
@@ -61,7 +61,7 @@ class Writing:
         self._firsts: dict[int, tuple[First, Written]] = {}  # written before they were proven
         self._least: dict[int, Mapping[str, Sharding]] = {}  # of least memory, written
         self._second: set[int] = set()  # the candidates of which the next layouts were written
-        self._near: set[int] = set()  # the candidates of which layouts were written that take a little too much
+        self._near_limit = NearLimit(board, self._near_plan)
         self._over_s: float | None = None  # when it was seen first that the time is over
 
     def write(self) -> None:
@@ -102,7 +102,7 @@ class Writing:
             if self._clock.over or not self._solving.within(one, lowered):
                 return
 
-    def _keep(self, one: Tried, written: Written) -> None:
+    def _keep(self, one: Tried, written: Written | PricedPlan) -> None:
         """Keeps a plan that fits; the time is kept for the compiler that one has to be asked about."""
         one.priced = PricedPlan(plan=written.plan, estimate=written.estimate)
         self._board.is_near = self._settings.is_near(written.estimate)
@@ -142,24 +142,24 @@ class Writing:
                 self._write_one(found)
 
     def write_near(self) -> None:
-        """Writes layouts that take a little more memory than the limit, and less time than the best plan, the quickest
-        first: the plans that fit are kept, for what few lines say takes other copies and another program.
-        """
-        board = self._board
-        for one in sorted(board.tried, key=lambda one: (one.near_s, one.candidate.index)):
-            is_worth = one.near_s < board.written_s * (1 - CLOSE)
-            if not is_worth or self._late or len(self._near) >= NEAR:
-                return
-            if one.candidate.index in self._near:
-                continue
-            self._near.add(one.candidate.index)
-            self._say(f"writing a plan of {one.candidate} that may fit")
-            with suppress(PlanError):
-                written = self._written(one, of=(one.near, one.near_s))
-                if written.estimate.peak_bytes <= (self._settings.limit_bytes or math.inf):
-                    found = beside(one.candidate, one.near_s, one.near)
-                    self._keep(found, written)
-                    board.by_hand.append(found)
+        """Keeps the plans of layouts that take a little more memory than the limit, where these fit and are better."""
+        for found, priced in self._near_limit.plans():
+            self._keep(found, priced)
+            self._board.by_hand.append(found)
+
+    def _near_plan(self, one: Tried, near: Near, limits: Limits) -> PricedPlan | None:
+        """The plan of layouts, written as if there were these limits, if it fits; else it is kept as one beyond."""
+        if self._late:
+            return None
+        self._say(f"writing a plan of {one.candidate} that may fit")
+        with suppress(PlanError):
+            written = self._written(one, of=(near.layouts, near.seconds), limits=limits)
+            plan = replace(written.plan, limits=one.candidate.plan.limits)
+            found = PricedPlan(plan=plan, estimate=self._workload.estimate(plan))
+            if found.peak_bytes <= (self._settings.limit_bytes or math.inf):
+                return found
+            _keep_beyond(one, found)
+        return None
 
     def meanwhile(self) -> None:
         """What there is to write while candidates are being solved: of long steps the best layouts so far."""
@@ -357,16 +357,20 @@ class Writing:
         of: tuple[Mapping[str, Sharding], float] | None = None,
         begun: Written | None = None,
         proven_s: float | None = None,
+        limits: Limits | None = None,
     ) -> Written:
         """The plan of a candidate's layouts, or ``of`` others on its mesh and what they are promised to take (0 where
-        that is not known); ``begun`` was written of them before anything was proven (``proven_s``: 0).
+        that is not known); ``begun`` was written of them before anything was proven (``proven_s``: 0). ``limits`` are
+        those of the candidate's plan, if no other ones.
         """
         settings, plan = self._settings, one.candidate.plan
         workload = Rematerialised(self._workload, plan.remat, before)
         layouts, promised_s = of or (one.layouts, one.objective_s)
         proven_s = self._board.bound_s if proven_s is None else proven_s
         laid = readable(Laid(mesh=plan.mesh, layouts=layouts), settings.machine, workload.tensors, settings.kept)
-        open_plan = replace(plan, mesh=laid.mesh, limits=Limits(hbm_bytes=plan.limits.hbm_bytes), result=None)
+        open_plan = replace(
+            plan, mesh=laid.mesh, limits=Limits(hbm_bytes=(limits or plan.limits).hbm_bytes), result=None
+        )
         begin_s = self._clock.elapsed_s
         written = self._minimise(
             laid.layouts,
@@ -401,7 +405,7 @@ def _is_of(first: First, one: Tried) -> bool:
     return one.objective_s == first.objective_s and one.layouts == first.layouts
 
 
-def _keep_beyond(one: Tried, written: Written) -> None:
+def _keep_beyond(one: Tried, written: Written | PricedPlan) -> None:
     """Keeps a plan that takes too much, if no other of the candidate takes less."""
     if one.beyond is None or written.estimate.peak_bytes < one.beyond.peak_bytes:
         one.beyond = PricedPlan(plan=written.plan, estimate=written.estimate)

@@ -19,16 +19,12 @@ from ..wiring.wires import Level, Node, Port, Wiring
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A value that a node lays out, from one point of the step to the one before another.
-
-    What loops make may be kept ``narrow``, as bfloat16, where products alone read it.
-    """
+    """A value that a node lays out, from one point of the step to the one before another."""
 
     level: int
     value: int
     begin: int
     end: int
-    narrow: bool = False
 
 
 def spans(wiring: Wiring, *, with_results: bool = False) -> Iterator[Span]:
@@ -43,11 +39,6 @@ def spans(wiring: Wiring, *, with_results: bool = False) -> Iterator[Span]:
     _number(wiring, wiring.levels[0], 0, begins)
     for level in wiring.levels:
         yield from _level_spans(wiring, level, begins, with_results=with_results and level.number == 0)
-
-
-def kept(value: Value, span: Span) -> Value:
-    """The value as it is kept."""
-    return replace(value, dtype="bf16") if span.narrow and value.dtype == "f32" else value
 
 
 def part_bytes(wiring: Wiring, port: Port, value: Value) -> NDArray[np.int64]:
@@ -85,7 +76,6 @@ def _level_spans(
     put = {value for kernel in kernels if id(kernel) in free for value in kernel.reads}
     made: dict[int, int] = {}
     last: dict[int, int] = {}
-    narrow: set[int] = set()
     for position, kernel in enumerate(kernels):
         until = point + 1
         if position in level.inner:
@@ -101,13 +91,12 @@ def _level_spans(
             in_place = not kernel.bodies and _lies_in_place(graph, kernel, value)
             made[value] = until if in_place else point
             last[value] = made[value] if value in put else until
-            narrow.update({value} if kernel.bodies else ())
         point = until
     last |= dict.fromkeys(kept & made.keys(), end)
     for value, begin in made.items():
         port = None if value in elsewhere | apart or not graph.values[value].shape else level.source.get(value)
         if port is not None and begin < last[value] and not _is_passing(wiring.nodes[port.node]):
-            yield Span(level.number, value, begin, last[value], value in narrow)
+            yield Span(level.number, value, begin, last[value])
 
 
 def _elsewhere(level: Level, kept: set[int]) -> set[int]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ...fusion.narrow import NARROW, WIDE
 from ...fusion.nature import BROADCAST, CONSTANT, ELEMENTWISE, IN_PASSING, PRODUCTS, VIEWS
 from ...graph import Graph, Op
 from ...kernels import Kernel
@@ -22,7 +23,7 @@ from ...kinds import KINDS
 from ..step.passing import own_ops
 from ..wiring.reading import rounded_reads
 from ..wiring.wires import Level, Wiring
-from .lives import Span, kept, part_bytes, spans
+from .lives import Span, part_bytes, spans
 
 NARROW_BITS = 16
 """Of a number that products read, at most: what is wider they round, and it may be sent so."""
@@ -111,10 +112,8 @@ class _Flow:
             own = own_ops(graph, replace(kernel, writes=(value,)))
             if all(graph.ops[number].kind in PASSED for number in own):
                 continue
-            if span.narrow:
-                self.narrow.add(value)
-            span = replace(span, narrow=value in self.narrow)
-            known = kept(graph.values[value], span)
+            known = graph.values[value]
+            known = replace(known, dtype=NARROW) if value in self.narrow and known.dtype == WIDE else known
             least = part_bytes(wiring, level.source[value], known).min() if padded else known.num_bytes
             self.least[value] = int(least)
             self.until[value] = {each.ops[-1]: self._until(each, value) for each in readers.get(value, ())}

@@ -18,7 +18,7 @@ from ...partition.layout import local_shape
 from ...solver.arrays import starts
 from ...solver.problem import Problem
 from ..wiring.wires import Port, Wiring
-from .lives import kept, part_bytes, spans
+from .lives import part_bytes, spans
 from .needs import Need
 
 
@@ -60,7 +60,7 @@ def with_memory(
     given = len(level.graph.arguments) if lent else len(always)
     pieces += [(port, used, 1, 1 + points) for port, used in always[:given] if points]
     for port, value, span in live:
-        used = (part_bytes(wiring, port, kept(value, span)) / doubt).astype(np.int64)
+        used = (part_bytes(wiring, port, value) / doubt).astype(np.int64)
         pieces.append((port, used, 1 + span.begin, 1 + span.end))
     least = least_bytes(wiring, chip)
     return replace(
@@ -122,7 +122,7 @@ def misfit_row(wiring: Wiring, choices: Sequence[int], misfit: Misfit, limit_byt
         level = wiring.levels[span.level]
         port = level.source[span.value]
         if port.node in misfit.held_bytes:
-            own, known = part_bytes(wiring, port, kept(level.graph.values[span.value], span)), least.get(port.node)
+            own, known = part_bytes(wiring, port, level.graph.values[span.value]), least.get(port.node)
             least[port.node] = own if known is None else np.maximum(known, own)
     values = wiring.levels[0].values
     usages = [(port.node, part_bytes(wiring, port, values[value])) for port, value in always_there(wiring)]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ...graph import Sharding
 
@@ -15,6 +15,14 @@ Tell = Callable[[float, Mapping[str, Sharding]], None]
 """Hears of the best that is known before it is proven: what it takes, and its layouts."""
 
 
+class Beyond(NamedTuple):
+    """Layouts that take a little more than the limit."""
+
+    peak_bytes: int
+    seconds: float
+    layouts: Mapping[str, Sharding]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """What was found. ``layouts`` are those of every named value (None: none were found).
@@ -22,8 +30,8 @@ class Found:
     ``objective_s`` is the exact price of the layouts, ``bound_s`` what no layouts of the program take less than at the
     costs that exact prices led to, ``floor_s`` the same at the costs of kernels alone; both allow for ``credit_s``,
     the most that a solution took less than its costs. ``peak_bytes`` is a device's memory; where nothing fits, the
-    least that was seen, and ``least`` the layouts that take it. ``near`` are the best layouts that take a little more
-    than the limit and ``near_s`` seconds, less than what fits: the plan that is written of them may fit. ``second`` are
+    least that was seen, and ``least`` the layouts that take it. ``near`` are some layouts that take a little more
+    than the limit and may take less time: the plan that is written of them may fit. ``second`` are
     those that were next to the best, and ``second_s``: the best may become no such plan as they cost. ``rounds`` is
     how often the program was solved, ``choices`` that of each of its nodes.
     """
@@ -36,8 +44,7 @@ class Found:
     peak_bytes: int = 0
     layouts: Mapping[str, Sharding] | None = None
     least: Mapping[str, Sharding] | None = None
-    near_s: float = math.inf
-    near: Mapping[str, Sharding] | None = field(default=None, repr=False)
+    near: Sequence[Beyond] = field(default=(), repr=False)
     second_s: float = math.inf
     second: Mapping[str, Sharding] | None = field(default=None, repr=False)
     rounds: int = 0
