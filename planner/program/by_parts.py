@@ -37,7 +37,7 @@ class Parts:
     """A search of a program in parts, which may take until the ``deadline``; ``best`` is what was found among the
     choices of one of them, ``program`` the last that was built. Of what they find ``tell`` hears, better and better.
 
-    One that is done ``partly`` leaves it to others to bound all choices, unless these are few.
+    One that is done ``partly`` leaves it to others to bound all choices, unless these are few: it ``is_small``.
 
     What was found took up to ``credit_s`` less than its costs say: others may as well. ``least`` is what took least
     memory where nothing fitted, ``near`` what took a little more than the limit.
@@ -57,6 +57,7 @@ class Parts:
     least: Found | None = None
     near: list[Beyond] = field(default_factory=list)
     partly: bool = False
+    is_small: bool = False
 
     def solve(self, mesh: Mesh) -> Found:
         """What is found among all choices on a mesh."""
@@ -80,8 +81,7 @@ class Parts:
                 if found.objective_s < self._best_s:
                     self.best, self.best_program = found, self.program
                     self._tell_better(found.objective_s, found.layouts)
-        is_small = self.program is None or _all_choices(self.program, count) <= FEW_CHOICES
-        if not self._ended and (is_small or not self.partly):
+        if not self._ended and (self.is_small or not self.partly):
             return self._of_all(self._solved(None))
         best = self.best or self.least or Found(status="unknown", objective_s=math.inf, bound_s=0.0)
         status: Status = "unknown" if self.best is None else "feasible"
@@ -90,7 +90,8 @@ class Parts:
     def _parts(self, count: int) -> Iterator[Asked]:
         """Which choices are looked at, one part after the other."""
         for groups in _bundles(count):
-            if self._ended or (self.program is not None and _all_choices(self.program, count) <= FEW_CHOICES):
+            self.is_small = self.program is not None and _all_choices(self.program, count) <= FEW_CHOICES
+            if self._ended or self.is_small:
                 return
             yield Bundled(groups)
         before_s = math.inf

@@ -44,8 +44,15 @@ class Bounding:
     def task(self, several: Alike, own: Task) -> Task:
         """What is asked of several, by what would be asked of one of them alone."""
         several.begun = True
-        cutoff_s = self.board.worth_s * (1 + self.board.credit)
-        return replace(own, mesh=several.mesh, alike=several.meshes, cutoff_s=cutoff_s, limit_bytes=None, doubted=False)
+        return replace(
+            own,
+            mesh=several.mesh,
+            alike=several.meshes,
+            cutoff_s=self.board.worth_s * (1 + self.board.credit),
+            limit_bytes=None,
+            doubted=False,
+            alone=len(self.board.alike) == 1,
+        )
 
     def learn(self, several: Alike, found: Found | None) -> None:
         """What several take at least: plans may take as much less than that as others took less."""

@@ -127,7 +127,7 @@ class Solving:
             if several is not None:
                 self._bound(several)
                 continue
-            if one is None:
+            if one is None or self._is_bounded(one):
                 break
             self._left.remove(one)
             begun = any(other.cutoff_s > -math.inf for other in self._board.tried)
@@ -219,8 +219,11 @@ class Solving:
         without = (other for other in tried if other.candidate.policy == policy and not other.layouts)
         misfits = sum(1 for other in without if other.infeasible or other.solved)
         fits = any(other.layouts and other.candidate.policy == 0 for other in tried)
-        is_bounded = any(several is not None and one in several.members for _, _, several in self._flying)
-        return is_bounded, misfits, policy if fits else 0, one.candidate.index
+        return self._is_bounded(one), misfits, policy if fits else 0, one.candidate.index
+
+    def _is_bounded(self, one: Tried) -> bool:
+        """Whether a candidate is being bounded with others: it may be that it need not be solved."""
+        return any(several is not None and one in several.members for _, _, several in self._flying)
 
     def _bound(self, several: Alike) -> None:
         """Has what several candidates take at least looked for."""
