@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -13,8 +14,9 @@ from hypothesis import given, settings
 from meshwright.dsl.machine import parse_topology
 from meshwright.dsl.plan import Axis, Mesh
 from meshwright.planner.graph import Graph, Sharding
-from meshwright.planner.program import Known, Program, build, by_parts, solve_by_parts
+from meshwright.planner.program import Known, Program, build, by_parts
 from meshwright.planner.program.pricing.choices import Bundled, Choice, Near, choices
+from meshwright.planner.program.solving.found import Found
 from meshwright.planner.program.solving.solutions import ENOUGH
 from meshwright.planner.topology import physical
 from small_graphs import Drawing, program_of, steps
@@ -31,6 +33,10 @@ def layers() -> Graph:
     drawing = Drawing()
     hidden = drawing.dot(drawing.arg(256, 64), drawing.arg(64, 512))
     return drawing.graph(drawing.dot(drawing.each("exponential", hidden), drawing.arg(512, 64)))
+
+
+def solve_by_parts(make: by_parts.Make, mesh: Mesh, *, time_limit_s: float, **options: Any) -> Found:
+    return by_parts.Parts(make=make, deadline=time.monotonic() + time_limit_s, **options).solve(mesh)
 
 
 def making(graph: Graph, made: list[tuple[by_parts.Asked, Program]], **options: Any) -> by_parts.Make:

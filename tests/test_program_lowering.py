@@ -182,7 +182,14 @@ def test_what_takes_a_little_more_than_the_limit_is_kept_beside_what_fits(mesh: 
     assert plan.topology is not None
     graph, machine = Drafts(*mlp(layers=1)).graph(plan), physical(plan.topology)
     task = Task(
-        graph=graph, mesh=plan.mesh, machine=machine, pins={}, returned={}, limit_bytes=None, time_limit_s=120.0
+        graph=graph,
+        mesh=plan.mesh,
+        machine=machine,
+        pins={},
+        returned={},
+        limit_bytes=None,
+        time_limit_s=120.0,
+        is_as_pinned=True,
     )
     solver = Solver()
     free = solver(task, lambda: False)

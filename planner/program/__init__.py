@@ -2,13 +2,14 @@
 
 ``step`` has the kernels before there is a mesh, ``pricing`` their strategies, ``wiring`` the nodes and edges made of
 them, ``rows`` the memory that choices use, ``solving`` the rounds that solve it and learn from whole prices. Meshes of
-more than two axes are solved ``by_parts``; what no mesh can hold is seen before (``anywhere``).
+more than two axes are solved ``by_parts``, each order of axes by itself (``in_orders``); what no mesh can hold is seen
+before (``anywhere``).
 """
 
 from .anywhere import exceeds_anywhere
-from .by_parts import solve_by_parts
+from .in_orders import Orders
 from .program import Program, build
 from .solving.found import Found
 from .step.known import Known
 
-__all__ = ["Found", "Known", "Program", "build", "exceeds_anywhere", "solve_by_parts"]
+__all__ = ["Found", "Known", "Orders", "Program", "build", "exceeds_anywhere"]

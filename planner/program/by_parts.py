@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ...dsl.plan import Mesh
@@ -61,11 +61,7 @@ class Parts:
 
     def solve(self, mesh: Mesh) -> Found:
         """What is found among all choices on a mesh."""
-        found, near = self._solve(mesh), list[Beyond]()
-        for each in sorted(self.near, key=lambda each: each[:2]):
-            if not near or each.seconds < near[-1].seconds:
-                near.append(each)
-        return replace(found, near=tuple(near[:NEAREST]))
+        return replace(self._solve(mesh), near=nearest(self.near))
 
     def _solve(self, mesh: Mesh) -> Found:
         count = sum(1 for size in mesh.sizes.values() if (size or 1) > 1)
@@ -146,23 +142,13 @@ class Parts:
         return time.monotonic() > self.deadline or (self.stop is not None and self.stop())
 
 
-def solve_by_parts(
-    make: Make,
-    mesh: Mesh,
-    *,
-    time_limit_s: float,
-    seed: int = 0,
-    stop: Callable[[], bool] | None = None,
-    cutoff_s: float = math.inf,
-    tell: Tell | None = None,
-    partly: bool = False,
-) -> Found:
-    """What ``Program.solve`` finds, in parts where a mesh has many axes; the time is that of building programs too.
-    Where all choices are bounded elsewhere it is done ``partly``.
-    """
-    deadline = time.monotonic() + time_limit_s
-    parts = Parts(make=make, deadline=deadline, cutoff_s=cutoff_s, seed=seed, stop=stop, tell=tell, partly=partly)
-    return parts.solve(mesh)
+def nearest(several: Iterable[Beyond]) -> tuple[Beyond, ...]:
+    """Those nearest to the limit of which none takes both more memory and more time than another."""
+    found: list[Beyond] = []
+    for each in sorted(several, key=lambda each: each[:2]):
+        if not found or each.seconds < found[-1].seconds:
+            found.append(each)
+    return tuple(found[:NEAREST])
 
 
 def _bundles(count: int) -> Iterator[tuple[tuple[int, ...], ...]]:

@@ -223,6 +223,7 @@ def build(
     among: Among | Mapping[int, Among] | None = None,
     before: Program | None = None,
     alike: Sequence[Mesh] = (),
+    order: Sequence[str] | None = None,
 ) -> Program:
     """The program of a step's graph, every sharding of which is whole, on a mesh with its sizes.
 
@@ -231,9 +232,10 @@ def build(
     memory. ``known`` keeps what is the same on every mesh from one program to the next. It is ``helped`` by a fork of
     this process, which must have no threads that hold locks. Pins that are ``loose`` say how values lie that kernels
     leave in memory, and nothing of how what stays inside of these is made. ``among`` says which choices kernels have,
-    if not all (``Strategies``); ``before`` is another program of the step on this mesh, whose prices are known. With
-    meshes that are ``alike``, whose axes have the sizes of the mesh in some order, it is of all of these at once, and
-    nothing costs more in it than on any of them (``pricing/counted``).
+    if not all (``Strategies``), and in which ``order`` axes split one dim, if not in the mesh's; ``before`` is another
+    program of the step on this mesh, whose prices are known. With meshes that are ``alike``, whose axes have the sizes
+    of the mesh in some order, it is of all of these at once, and nothing costs more in it than on any of them
+    (``pricing/counted``).
     """
     sizes = {axis: size or 1 for axis, size in mesh.sizes.items()}
     prices = LeastTariff.of(sizes, alike, machine) if alike else tariff(mesh, machine, {})
@@ -253,8 +255,14 @@ def build(
     program, values = known.program(graph, near_bytes, cut, repeats_scores=repeats, is_gpu=is_gpu)
     pieces = pricing.pieces() if before is None else before.wiring.strategies.prices.pieces
     inside = (pins or {}).keys() - numbers.keys() - results.keys()  # what is brought into a pin is said beyond prices
+    known_prices = {} if before is None else before.wiring.strategies.prices.priced
     priced = StrategyPrices(
-        pricing=pricing, pieces=pieces, among=_counted(sizes) if alike else among, exactly=bool(inside)
+        pricing=pricing,
+        pieces=pieces,
+        among=_counted(sizes) if alike else among,
+        order=order,
+        exactly=bool(inside),
+        priced=known_prices,
     )
     strategies = Strategies(prices=priced, known=known)
     if helped:

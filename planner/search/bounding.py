@@ -11,7 +11,7 @@ from .board import Board
 from .task import Found, Task
 from .tried import CLOSE, Tried
 
-BOUNDING = 6
+BOUNDING = 4
 """Times as long as to solve a mesh of one axis less: what it is likely to take."""
 FIRST = 2
 """So many of these are solved before: what is far from the best bounds slowly."""

@@ -180,6 +180,7 @@ class Solving:
             mesh=written.mesh,
             pins={path: layout for path, layout in lies.items() if axes >= {*itertools.chain(*layout)}},
             loose=True,
+            is_as_pinned=True,
             limit_bytes=None,
             cutoff_s=math.inf,
         )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from ...dsl.plan import Mesh
-from ..graph import Graph, Sharding
+from ..graph import Axes, Graph, Sharding
 from ..topology import Machine
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ class Task:
     another core. ``loose`` pins say nothing of what stays inside of kernels. ``lowest`` asks for the layouts of the
     least memory instead, whatever the limit. Of one that is ``doubted`` it is asked first whether any mesh holds it.
     Of meshes that are ``alike`` it is asked what the step takes at least on all of them; such a one by itself is solved
-    ``partly`` then.
+    ``partly`` then. Axes of one dim stand in any order, or in the only one that pins have where only that
+    ``is_as_pinned``.
     """
 
     graph: Graph = field(repr=False)
@@ -50,6 +51,7 @@ class Task:
     doubted: bool = False
     alike: tuple[Mesh, ...] = ()
     partly: bool = False
+    is_as_pinned: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,11 +129,15 @@ class _Built:
         """Whether another task's program differs by its limit alone, and no choices came since."""
         own = self.task
         return (
-            own.graph.ops is task.graph.ops
-            and (own.mesh, own.machine, own.loose, own.alike) == (task.mesh, task.machine, task.loose, task.alike)
+            self.is_beside(task)
+            and (own.machine, own.loose, own.alike) == (task.machine, task.loose, task.alike)
             and (own.pins, own.returned) == (task.pins, task.returned)
             and _num_choices(self.program) == self.num_choices
         )
+
+    def is_beside(self, task: Task) -> bool:
+        """Whether another task is of the same step and mesh."""
+        return self.task.graph.ops is task.graph.ops and self.task.mesh == task.mesh
 
     def anew(self) -> Program:
         """The program as it was built, whatever was priced since: which worker has which task decides nothing."""
@@ -146,14 +152,14 @@ def _num_choices(program: Program) -> int:
 
 class Solver:
     """Builds the programs of tasks and solves them; keeps what is the same on every mesh from one to the next, and the
-    last program, for a task that differs by its limit alone.
+    last program, in each order of axes, for a task that differs by its limit alone.
 
     One that ``may_fork`` has help with tasks that are solved alone (``program.build``).
     """
 
     def __init__(self, *, may_fork: bool = False) -> None:
         self._known: Known | None = None
-        self._built: _Built | None = None
+        self._built: dict[Axes, _Built] = {}
         self._may_fork = may_fork
 
     def prepare(self, stop: Callable[[], bool], compiling: Callable[[bool], None]) -> None:
@@ -174,17 +180,18 @@ class Solver:
         from ..compute.speed import speed_of
         from ..estimate.limit import memory_limit
         from ..program import Found as Proven
-        from ..program import Known, build, exceeds_anywhere, solve_by_parts
+        from ..program import Known, Orders, build, exceeds_anywhere
 
         begin_s = time.monotonic()
         known = self._known = self._known or Known()
 
-        def make(among: Among | Mapping[int, Among] | None = None, before: Program | None = None) -> Program:
+        def make(among: Among | Mapping[int, Among] | None, before: Program | None, order: Axes) -> Program:
             machine = replace(task.machine, hbm_bytes=task.limit_bytes)
-            if among is None and self._built is not None and self._built.serves(task):
+            built = self._built.get(order)
+            if among is None and built is not None and built.serves(task):
                 limit_bytes, _ = memory_limit(machine, task.limit_bytes)
-                return replace(self._built.anew(), machine=machine, limit_bytes=limit_bytes)
-            self._built = None  # before there is another one
+                return replace(built.anew(), machine=machine, limit_bytes=limit_bytes)
+            self._keep_beside(task, order)  # before there is another one
             made = build(
                 task.graph,
                 task.mesh,
@@ -198,32 +205,36 @@ class Solver:
                 among=among,
                 before=before,
                 alike=task.alike,
+                order=order,
             )
             if among is None:
-                self._built = _Built.of(task, made)
+                self._built[order] = _Built.of(task, made)
             return made
 
         limit = task.limit_bytes if task.doubted and not task.lowest else None
         asks = limit is not None and not stop()
         anywhere = asks and exceeds_anywhere(task.graph, task.mesh, task.machine, limit or 0, known)
-        left_s = max(task.time_limit_s - (time.monotonic() - begin_s), 0.0)
         if anywhere:
             found = Proven(status="infeasible", objective_s=math.inf, bound_s=0.0)
         elif task.alike:
-            found = make().bounded(time_limit_s=left_s, seed=task.seed, stop=stop, cutoff_s=task.cutoff_s)
-        elif task.lowest:
-            found = make().lowest(time_limit_s=left_s, seed=task.seed, stop=stop)
+            left_s = max(task.time_limit_s - (time.monotonic() - begin_s), 0.0)
+            found = make(None, None, tuple(task.mesh.sizes)).bounded(
+                time_limit_s=left_s, seed=task.seed, stop=stop, cutoff_s=task.cutoff_s
+            )
         else:
-            found = solve_by_parts(
-                make,
-                task.mesh,
-                time_limit_s=left_s,
+            found_by = Orders(
+                make=make,
+                graph=task.graph,
+                mesh=task.mesh,
+                pins=task.pins,
+                time_limit_s=max(task.time_limit_s - (time.monotonic() - begin_s), 0.0),
                 seed=task.seed,
                 stop=stop,
                 cutoff_s=task.cutoff_s,
                 partly=task.partly,
                 tell=None if tell is None else lambda took_s, own: tell(First(objective_s=took_s, layouts=own)),
             )
+            found = found_by.lowest() if task.lowest else found_by.solve(as_pinned=task.is_as_pinned)
         layouts, chip = {} if found.layouts is None else dict(found.layouts), task.machine.chip
         speed, devices, is_gpu = speed_of(chip), task.machine.num_devices, chip.platform == "gpu"
         took_s = time.monotonic() - begin_s
@@ -251,3 +262,7 @@ class Solver:
             second_s=found.second_s,
             anywhere=anywhere,
         )
+
+    def _keep_beside(self, task: Task, order: Axes) -> None:
+        """Keeps of what was built what another order of a task may be built beside."""
+        self._built = {other: each for other, each in self._built.items() if other != order and each.is_beside(task)}

@@ -110,12 +110,16 @@ def counted(layout: Sharding, mesh: Mapping[str, int]) -> Sharding:
     return tuple(tuple(axis for axes in alike for axis in axes[: sum(each in axes for each in own)]) for own in layout)
 
 
-def choices(nest: Nest, mesh: Mapping[str, int], among: Among | None = None) -> Iterator[Choice]:
-    """Every legal choice, or those ``among`` some."""
+def choices(
+    nest: Nest, mesh: Mapping[str, int], among: Among | None = None, order: Sequence[str] | None = None
+) -> Iterator[Choice]:
+    """Every legal choice, or those ``among`` some; of axes that split one loop the major comes first in ``order``, by
+    default that of the mesh.
+    """
     axes = [axis for axis, size in mesh.items() if size > 1]
     options = [[(split, *_used(nest, split)) for split in _splits(nest, mesh[axis])] for axis in axes]
     legal = [{split: Way(split, uses, asking) for split, uses, asking in each if uses is not None} for each in options]
-    writers = [_Layouts(form, nest, axes, mesh) for form in nest.forms]
+    writers = [_Layouts(form, nest, axes, mesh, order or axes) for form in nest.forms]
     every: Iterator[tuple[Way, ...]] = product(*(ways.values() for ways in legal))
     for picked in every if among is None else among.picked(legal):
         if not _divide(nest, [split for split, _, _ in picked], [mesh[axis] for axis in axes]):
@@ -192,8 +196,9 @@ def _divide(nest: Nest, picked: Sequence[Split], sizes: Sequence[int]) -> bool:
 class _Layouts:
     """The layouts of one form, by the loop that each axis splits of it."""
 
-    def __init__(self, form: Form, nest: Nest, axes: Sequence[str], mesh: Mapping[str, int]):
-        self._form, self._nest, self._axes, self._mesh = form, nest, axes, mesh
+    def __init__(self, form: Form, nest: Nest, axes: Sequence[str], mesh: Mapping[str, int], order: Sequence[str]):
+        self._form, self._nest, self._mesh = form, nest, mesh
+        self._axes = sorted(enumerate(axes), key=lambda each: order.index(each[1]))
         self._known: dict[tuple[Uses, tuple[bool, ...]], Sharding | None] = {}
 
     def of(self, loops: Uses, last: tuple[bool, ...] = ()) -> Sharding | None:
@@ -205,13 +210,13 @@ class _Layouts:
         return self._known[loops, last]
 
     def _written(self, split: Uses, last: tuple[bool, ...]) -> Sharding | None:
-        order = sorted(range(len(split)), key=last.__getitem__) if any(last) else range(len(split))
+        order = sorted(self._axes, key=lambda each: last[each[0]]) if any(last) else self._axes
         layout = []
         for loops in self._form.dims:
             axes: list[str] = []
             full = True
             for loop in loops:
-                mine = [self._axes[place] for place in order if split[place] == loop]
+                mine = [axis for place, axis in order if split[place] == loop]
                 if mine and not full:
                     return None
                 axes += mine

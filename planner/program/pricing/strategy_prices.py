@@ -26,12 +26,14 @@ LITTLE = 1e-3
 @dataclass(kw_only=True)
 class StrategyPrices:
     """Works out the strategies of blueprints: all, or those ``among`` some, of each or by its id; all priced
-    ``exactly``, or none that is far from the best. ``priced`` has what prices each blueprint.
+    ``exactly``, or none that is far from the best. ``priced`` has what prices each blueprint. Axes of one dim stand in
+    ``order`` (``choices``).
     """
 
     pricing: Pricing
     pieces: Pieces
     among: Among | Mapping[int, Among] | None = None
+    order: Sequence[str] | None = None
     exactly: bool = False
     priced: dict[int, Costs] = field(default_factory=dict)
 
@@ -45,7 +47,7 @@ class StrategyPrices:
         """Every strategy of a blueprint worth having."""
         costs = self.costs(blueprint.apart)
         among = self.among.get(id(blueprint)) if isinstance(self.among, Mapping) else self.among
-        every = list(choices(blueprint.nest, self.pricing.mesh, among))
+        every = list(choices(blueprint.nest, self.pricing.mesh, among, self.order))
         return self._options_of(blueprint, costs, worth(costs, every, blueprint.edge, exactly=self.exactly))
 
     def before_end(self, blueprint: Blueprint, found: Options, made: int) -> Options:
