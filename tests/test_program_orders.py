@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import permutations
+from typing import Any
 
 import meshwright as mw
 import pytest
@@ -95,7 +96,7 @@ def test_choices_split_alike_in_every_order() -> None:
 
 
 def _found(objective_s: float, bound_s: float, credit_s: float = 0.0) -> Found:
-    layouts = {} if objective_s < math.inf else None
+    layouts: dict[str, Any] = {} if objective_s < math.inf else None
     return Found(status="unknown", objective_s=objective_s, bound_s=bound_s, credit_s=credit_s, layouts=layouts)
 
 

@@ -13,6 +13,8 @@ from .tried import CLOSE, Tried
 
 BOUNDING = 4
 """Times as long as to solve a mesh of one axis less: what it is likely to take."""
+DEARER = 3
+"""Times as long as that takes what proves more of a mesh by itself."""
 FIRST = 2
 """So many of these are solved before: what is far from the best bounds slowly."""
 
@@ -53,6 +55,17 @@ class Bounding:
             doubted=False,
             alone=len(self.board.alike) == 1,
         )
+
+    def is_enough(self, one: Tried, left_s: float) -> bool:
+        """Whether it has to be enough what is known of a candidate with others: to prove more of each that may be
+        better takes about as long each, and there is not so much time.
+        """
+        several = next((each for each in self.board.alike if one in each.members), None)
+        if several is None or not self.longest_s:
+            return several is not None
+        worth_s = self.board.worth_s * (1 - CLOSE)
+        left = sum(other.bound_s < worth_s and other.num_axes == AXES for other in several.members)
+        return math.ceil(left / self.workers) * self.longest_s * DEARER > left_s
 
     def learn(self, several: Alike, found: Found | None) -> None:
         """What several take at least: plans may take as much less than that as others took less."""

@@ -281,7 +281,7 @@ class Solving:
             cutoff_s=one.cutoff_s * (1 + self._board.credit) if not lowered_bytes else math.inf,
             alone=not self._left and not self._flying,
             doubted=not lowered_bytes and self._board.is_doubted(one),
-            partly=any(one in each.members for each in self._board.alike),
+            partly=self._bounding.is_enough(one, time_limit_s),
         )
 
     def _land(self, flying: Flying) -> None:
