@@ -15,11 +15,14 @@ from typing import Any
 
 import pytest
 from fake_search import FakeEstimate, FakeSolver, FakeStep, ask, by_axes, dearer_by_hand, written
-from meshwright.dsl.plan import Plan, Remat, Replicate, Rule
+from meshwright.dsl.machine import parse_topology
+from meshwright.dsl.plan import Axis, Mesh, Plan, Remat, Replicate, Rule
 from meshwright.dsl.reader import loads
 from meshwright.dsl.writer import dumps
+from meshwright.planner.search.alike import alike
 from meshwright.planner.search.bounding import FIRST
 from meshwright.planner.search.candidates import policy_name, policy_of
+from meshwright.planner.search.meshes import foldings
 from meshwright.planner.search.others import differing_plans
 from meshwright.planner.search.pool import Here
 from meshwright.planner.search.progress import Clock, Progress, gap_of
@@ -28,6 +31,7 @@ from meshwright.planner.search.report import headline, misfit_text, notes, table
 from meshwright.planner.search.result import PricedPlan
 from meshwright.planner.search.task import First, Found, Task, Tell
 from meshwright.planner.search.tried import Tried, why_not
+from meshwright.planner.topology import physical
 
 
 def test_the_best_mesh_is_found_and_proven() -> None:
@@ -736,3 +740,26 @@ def test_as_long_as_nothing_is_found_of_a_large_step_each_candidate_has_more_of_
     after = next(task for task in tasks if task.cutoff_s < math.inf)
     assert after.time_limit_s == pytest.approx(0.75 * 0.6 * 60, rel=0.05)  # found, and not written yet
     assert third.time_limit_s > after.time_limit_s
+
+
+def test_of_meshes_that_nobody_looks_at_all_have_to_be_bounded_for_a_proof() -> None:
+    """One that is alone of its sizes too; none where some have other axes than are bounded together."""
+    result, solver, _ = ask(topology="v5p:4x4x4")
+    bounded = [task for task in solver.tasks if task.alike]
+    assert result.meshes.left_out > 0
+    assert result.status == "optimal"
+    machine = physical(parse_topology("v5p:4x4x4"))
+    fine = [folding for folding in foldings(machine) if len(folding.axes) == 3]
+    assert {tuple(sorted(f.sizes)) for f in fine} == {tuple(sorted(task.mesh.sizes.values())) for task in bounded}
+    one = Mesh(axes=(Axis(name="x", size=8), Axis(name="y", size=4), Axis(name="z", size=2)))
+    few = Mesh(axes=(Axis(name="x", size=8), Axis(name="y", size=8)))
+    tried = Tried(candidate=SimpleNamespace(pins={}, policy=0, plan=Plan(mesh=few)), bound_s=0.0)
+    (alone,) = alike([tried], [one])
+    assert (alone.members, alone.unlisted, alone.sizes) == ([tried], [one], (8, 4, 2))
+    assert alike([tried], [one, few]) == []
+
+
+def test_where_nothing_is_found_each_mesh_is_solved_whole() -> None:
+    _, solver, _ = ask(text="mesh: auto\nlimits: {hbm: 3500 B}")
+    assert any(len(task.mesh.sizes) == 3 for task in solver.tasks)
+    assert not any(task.alike or task.partly for task in solver.tasks)

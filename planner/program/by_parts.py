@@ -37,7 +37,8 @@ class Parts:
     """A search of a program in parts, which may take until the ``deadline``; ``best`` is what was found among the
     choices of one of them, ``program`` the last that was built. Of what they find ``tell`` hears, better and better.
 
-    One that is done ``partly`` leaves it to others to bound all choices, unless these are few: it ``is_small``.
+    One that is done ``partly`` leaves it to others to bound all choices, unless these are few (it ``is_small``) or
+    nothing fits that was found.
 
     What was found took up to ``credit_s`` less than its costs say: others may as well. ``least`` is what took least
     memory where nothing fitted, ``near`` what took a little more than the limit.
@@ -77,7 +78,8 @@ class Parts:
                 if found.objective_s < self._best_s:
                     self.best, self.best_program = found, self.program
                     self._tell_better(found.objective_s, found.layouts)
-        if not self._ended and (self.is_small or not self.partly):
+        is_unknown = self.best is None and self.least is not None
+        if not self._ended and (self.is_small or is_unknown or not self.partly):
             return self._of_all(self._solved(None))
         best = self.best or self.least or Found(status="unknown", objective_s=math.inf, bound_s=0.0)
         status: Status = "unknown" if self.best is None else "feasible"

@@ -67,10 +67,9 @@ def alike(tried: Sequence[Tried], unlisted: Sequence[Mesh]) -> list[Alike]:
     for policy, sizes, one in every:
         if len(sizes) == AXES == len(NAMES):
             found.setdefault((policy, sizes), ([], []))[0].append(one)
-    for mesh in unlisted:
-        if len(mesh.sizes) == AXES == len(NAMES):
-            for policy in first:
-                found.setdefault((policy, _sizes(mesh)), ([], []))[1].append(mesh)
+    for mesh in unlisted if all(len(mesh.sizes) == AXES == len(NAMES) for mesh in unlisted) else ():
+        for policy in first:
+            found.setdefault((policy, _sizes(mesh)), ([], []))[1].append(mesh)
     for policy, sizes, one in every:
         covering = (own for (other, fine), own in found.items() if other == policy and _covers(fine, sizes))
         members, _ = next(covering, ([], [])) if len(sizes) < AXES else ([], [])
@@ -78,7 +77,7 @@ def alike(tried: Sequence[Tried], unlisted: Sequence[Mesh]) -> list[Alike]:
     return [
         Alike(sizes=sizes, like=members[0] if members else first[policy], members=members, unlisted=others)
         for (policy, sizes), (members, others) in found.items()
-        if len(members) + len(others) > 1
+        if len(members) > 1 or others
     ]
 
 

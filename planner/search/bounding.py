@@ -57,12 +57,12 @@ class Bounding:
         )
 
     def is_enough(self, one: Tried, left_s: float) -> bool:
-        """Whether it has to be enough what is known of a candidate with others: to prove more of each that may be
-        better takes about as long each, and there is not so much time.
+        """Whether it has to be enough what is known of a candidate with others: something is found, and to prove more
+        of each that may be better takes longer each than of all, and there is not so much time.
         """
         several = next((each for each in self.board.alike if one in each.members), None)
-        if several is None or not self.longest_s:
-            return several is not None
+        if several is None or self.board.worth_s == math.inf or not self.longest_s:
+            return several is not None and self.board.worth_s < math.inf
         worth_s = self.board.worth_s * (1 - CLOSE)
         left = sum(other.bound_s < worth_s and other.num_axes == AXES for other in several.members)
         return math.ceil(left / self.workers) * self.longest_s * DEARER > left_s

@@ -181,6 +181,7 @@ class Solving:
             pins={path: layout for path, layout in lies.items() if axes >= {*itertools.chain(*layout)}},
             loose=True,
             is_as_pinned=True,
+            partly=False,
             limit_bytes=None,
             cutoff_s=math.inf,
         )
