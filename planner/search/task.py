@@ -227,6 +227,7 @@ class Solver:
                 make=make,
                 graph=task.graph,
                 mesh=task.mesh,
+                machine=task.machine,
                 pins=task.pins,
                 time_limit_s=max(task.time_limit_s - (time.monotonic() - begin_s), 0.0),
                 seed=task.seed,
