@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from meshwright.planner.graph import Graph, Op, Origin, Sharding, Value
 from meshwright.planner.kernels import Kernel
-from meshwright.planner.program import Program
+from meshwright.planner.program import Known, Program, holds_inside
 from meshwright.planner.program.rows.usage import Misfit, misfit_row
 from meshwright.planner.program.solving import rounds
 from meshwright.planner.program.solving.decode import laid_out, laid_out_step
@@ -164,6 +164,7 @@ def test_loose_pins_are_of_what_kernels_leave_in_memory_alone(path: str) -> None
     costs = [cheapest(program) for program in (free, held, loose)]
     assert costs[0] < costs[1]
     assert costs[2] == (costs[0] if path == "ops/dot_general.0" else costs[1])
+    assert holds_inside(graph, [path], free.machine, Known()) == (path == "ops/dot_general.0")
 
 
 def test_what_leaves_nothing_lies_in_no_way() -> None:

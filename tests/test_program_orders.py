@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import math
 from itertools import permutations
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import meshwright as mw
 import pytest
 from in_process import search
-from meshwright.planner.program.in_orders import both, orders, told_apart
+from meshwright.dsl.machine import parse_topology
+from meshwright.planner.estimate.traffic import tariff
+from meshwright.planner.program import in_orders
+from meshwright.planner.program.in_orders import Orders, both, orders, told_apart
 from meshwright.planner.program.pricing.choices import choices
 from meshwright.planner.program.solving.found import Found
-from small_graphs import Drawing
+from meshwright.planner.topology import physical
+from small_graphs import Drawing, mesh_of
 from small_graphs import program_of as program_of_graph
 from small_steps import mlp, program_of
 
@@ -76,10 +82,32 @@ def test_orders_are_those_of_pins_and_the_mesh_s_in_which_others_are_put(
 def test_axes_along_which_all_takes_as_long_change_places_for_nothing(
     topology: str, mesh: dict[str, int], expected: int
 ) -> None:
-    drawing = Drawing()
-    program = program_of_graph(drawing.graph(drawing.dot(drawing.arg(64, 64), drawing.arg(64, 64))), topology, mesh)
     first, *others = permutations(mesh)
-    assert len(list(told_apart(first, others, program.wiring.reshards))) == expected
+    prices = tariff(mesh_of(mesh), physical(parse_topology(topology)), {})
+    assert len(list(told_apart(first, others, prices))) == expected
+
+
+@pytest.mark.parametrize(("mesh", "expected"), [({"a": 4, "b": 4}, [100.0]), ({"a": 2, "b": 8}, [70.0, 100.0])])
+def test_an_order_leaves_time_for_others_where_these_differ(
+    monkeypatch: pytest.MonkeyPatch, mesh: dict[str, int], expected: list[float]
+) -> None:
+    deadlines = []
+
+    def parts(deadline: float, **_: Any) -> Any:
+        deadlines.append(deadline)
+        return SimpleNamespace(solve=lambda mesh: _found(10.0, 10.0), program=None)
+
+    monkeypatch.setattr(in_orders, "Parts", parts)
+    monkeypatch.setattr(in_orders, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    Orders(
+        make=mock.Mock(),
+        graph=Drawing().graph(),
+        mesh=mesh_of(mesh),
+        machine=physical(parse_topology("v5e:4x4")),
+        pins={},
+        time_limit_s=100.0,
+    ).solve()
+    assert deadlines == expected
 
 
 def test_choices_split_alike_in_every_order() -> None:

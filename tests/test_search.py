@@ -211,6 +211,22 @@ def test_where_pins_say_something_no_meshes_are_bounded_together() -> None:
     assert not any(task.alike or task.partly for task in solver.tasks)
 
 
+@pytest.mark.parametrize("inside", [False, True])
+def test_pins_are_loosened_where_kernels_have_something_inside_at_them(
+    monkeypatch: pytest.MonkeyPatch, inside: bool
+) -> None:
+    """Elsewhere that is the program that was solved."""
+
+    class Solver(FakeSolver):
+        def __call__(self, task: Task, stop: Callable[[], bool]) -> Found:
+            return replace(super().__call__(task, stop), inside=inside)
+
+    monkeypatch.setattr(FakeStep, "given_under", lambda self, plan: {"ops/a": (("x",), ())})
+    result, solver, _ = ask(text="mesh: {x: 8}", topology="cpu:8", solver=Solver(by_axes))
+    assert result.status == "optimal"
+    assert [task.loose for task in solver.tasks] == ([False, True] if inside else [False])
+
+
 def test_what_was_left_out_is_proven_with_others_of_its_sizes() -> None:
     result, solver, _ = ask(topology="v3:32x32")
     assert result.meshes.left_out > 0

@@ -8,8 +8,8 @@ before (``anywhere``).
 
 from .anywhere import exceeds_anywhere
 from .in_orders import Orders
-from .program import Program, build
+from .program import Program, build, holds_inside
 from .solving.found import Found
 from .step.known import Known
 
-__all__ = ["Found", "Known", "Orders", "Program", "build", "exceeds_anywhere"]
+__all__ = ["Found", "Known", "Orders", "Program", "build", "exceeds_anywhere", "holds_inside"]

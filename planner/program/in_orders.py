@@ -17,11 +17,11 @@ from itertools import combinations, permutations
 import numpy as np
 
 from ...dsl.plan import Mesh
-from ..estimate.traffic import Tariff
+from ..estimate.traffic import Tariff, tariff
 from ..graph import Axes, Graph, Op, Sharding
 from ..kinds import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, COLLECTIVE_PERMUTE
+from ..topology import Machine
 from .by_parts import FEW_AXES, Asked, Parts, nearest
-from .pricing.reshards import Reshards
 from .pricing.strategies import REGION
 from .program import Program
 from .solving.found import Found, Status, Tell
@@ -49,6 +49,7 @@ class Orders:
     make: Make
     graph: Graph
     mesh: Mesh
+    machine: Machine
     pins: Mapping[str, Sharding]
     time_limit_s: float
     seed: int = 0
@@ -65,11 +66,10 @@ class Orders:
         """
         deadline = time.monotonic() + self.time_limit_s
         first, *others = list(self._orders())[: None if self._is_short and not as_pinned else 1]
+        if others and not (self.pins or any(op.kind == REGION for _, op, _ in self.graph.walk())):
+            others = list(told_apart(first, others, tariff(self.mesh, self.machine, {})))
         found = self._solved(first, deadline - (1 - FIRST) * self.time_limit_s if others else deadline)
-        if self.program is None or found.status == "infeasible":
-            return found
-        names_axes = bool(self.pins) or any(op.kind == REGION for _, op, _ in self.graph.walk())
-        for order in others if names_axes else told_apart(first, others, self.program.wiring.reshards):
+        for order in others if found.status != "infeasible" else ():
             if time.monotonic() > deadline or (self.stop is not None and self.stop()):
                 return replace(found, status=_feasible(found, 0.0), bound_s=0.0, floor_s=0.0)
             found = both(found, self._solved(order, deadline, found))
@@ -163,9 +163,9 @@ def orders(axes: Axes, layouts: Iterable[Sharding]) -> Iterator[Axes]:
         yield axes
 
 
-def told_apart(first: Axes, others: Iterable[Axes], reshards: Reshards) -> Iterator[Axes]:
+def told_apart(first: Axes, others: Iterable[Axes], prices: Tariff) -> Iterator[Axes]:
     """Of orders that differ in names of axes alone one, and none that differs so from the ``first``."""
-    renamings = list(_renamings(first, reshards.mesh, reshards.tariff))
+    renamings = list(_renamings(first, prices))
     known = {_renamed(first, names) for names in renamings}
     for order in others:
         if order not in known:
@@ -173,17 +173,18 @@ def told_apart(first: Axes, others: Iterable[Axes], reshards: Reshards) -> Itera
             yield order
 
 
-def _renamings(axes: Axes, mesh: Mapping[str, int], tariff: Tariff) -> Iterator[Mapping[str, str]]:
+def _renamings(axes: Axes, prices: Tariff) -> Iterator[Mapping[str, str]]:
     """The ways to exchange names of axes after which all that devices send takes as long."""
+    mesh = prices.network.mesh
     for places in permutations(axes):
         renamed = dict(zip(axes, places, strict=True))
-        if all(mesh[axis] == mesh[other] for axis, other in renamed.items()) and _takes_as_long(tariff, renamed):
+        if all(mesh[axis] == mesh[other] for axis, other in renamed.items()) and _takes_as_long(prices, renamed):
             yield renamed
 
 
-def _takes_as_long(tariff: Tariff, renamed: Mapping[str, str]) -> bool:
+def _takes_as_long(prices: Tariff, renamed: Mapping[str, str]) -> bool:
     def took(op: Op) -> list[float]:
-        return [tariff.price(op, op.kind, num_bytes).total_s for num_bytes in PROBED_BYTES]
+        return [prices.price(op, op.kind, num_bytes).total_s for num_bytes in PROBED_BYTES]
 
     named = {axis: axis for axis in renamed}
     pairs = zip(_sent(tuple(renamed), named), _sent(tuple(renamed), renamed), strict=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -286,6 +286,21 @@ def build(
     _prefer_small_arguments(wiring)
     limit, _ = memory_limit(machine, limit_bytes)
     return Program(wiring=wiring, mesh=mesh, machine=machine, limit_bytes=limit, leader=tied(wiring))
+
+
+def holds_inside(graph: Graph, pins: Collection[str], machine: Machine, known: Known) -> bool:
+    """Whether pins, by path, are of what stays inside of kernels: else they are the same where they are loose."""
+    chip = machine.chip
+    program, _ = known.program(
+        graph, chip.buffer_vmem_bytes, repeats_scores=chip.repeats_scores, is_gpu=machine.platform == "gpu"
+    )
+    named = (
+        (path, value in kernel.writes)
+        for each, kernel, _ in (program.walk() if pins else ())
+        for op in (each.graph.ops[number] for number in kernel.ops)
+        for value, path in op.named
+    )
+    return any(path in pins and not is_written for path, is_written in named)
 
 
 def _counted(mesh: Mapping[str, int]) -> Counted:

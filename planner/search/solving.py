@@ -202,6 +202,9 @@ class Solving:
         best = min(solved, key=lambda one: (one.objective_s, one.candidate.index), default=None)
         if best is None or not any(path.startswith("ops/") for path in best.candidate.pins):
             return
+        if not best.inside:  # the same program
+            best.loose_s = min(best.bound_s, best.objective_s)
+            return
         if self._clock.over or self._board.expected_s(best) > self._clock.left_s:
             return
         task = replace(self._task(best, self._clock.left_s), loose=True, cutoff_s=best.objective_s)
@@ -304,7 +307,7 @@ class Solving:
         one.given_s = one.given_s if found.ended else math.inf
         _keep_least(one, found)
         one.near = (*one.near, *found.near)
-        one.second, one.second_s = found.second, found.second_s
+        one.second, one.second_s, one.inside = found.second, found.second_s, found.inside
         board, axes = self._board, one.num_axes
         self._bounding.note(one, found.took_s)
         board.solving_s[axes] = max(board.solving_s.get(axes, 0.0), found.took_s)

@@ -71,9 +71,9 @@ class Found:
     solution was seen to take less than its costs; where nothing was priced it is not in the bounds. ``least_s`` is what
     the step takes at least on any mesh of the machine. Where nothing fits, ``least`` are the layouts of the least
     memory that were seen, which take ``least_bytes``; ``anywhere`` says that nothing does on any mesh. ``near`` are
-    some that take a little more than the limit and may take less time, ``second`` the layouts next to the
-    best, and ``second_s``. ``took_s`` is what building the program and solving it took; ``ended`` says that the time
-    ended that.
+    some that take a little more than the limit and may take less time, ``second`` the layouts next to the best, and
+    ``second_s``. ``inside`` says whether pins are of what stays inside of kernels. ``took_s`` is what building the
+    program and solving it took; ``ended`` says that the time ended that.
     """
 
     status: Status
@@ -90,6 +90,7 @@ class Found:
     near: Sequence[Near] = field(default=(), repr=False)
     second: Mapping[str, Sharding] = field(default_factory=dict, repr=False)
     second_s: float = math.inf
+    inside: bool = False
     anywhere: bool = False
 
 
@@ -180,7 +181,7 @@ class Solver:
         from ..compute.speed import speed_of
         from ..estimate.limit import memory_limit
         from ..program import Found as Proven
-        from ..program import Known, Orders, build, exceeds_anywhere
+        from ..program import Known, Orders, build, exceeds_anywhere, holds_inside
 
         begin_s = time.monotonic()
         known = self._known = self._known or Known()
@@ -226,6 +227,7 @@ class Solver:
                 make=make,
                 graph=task.graph,
                 mesh=task.mesh,
+                machine=task.machine,
                 pins=task.pins,
                 time_limit_s=max(task.time_limit_s - (time.monotonic() - begin_s), 0.0),
                 seed=task.seed,
@@ -260,6 +262,7 @@ class Solver:
             near=tuple(Near(**each._asdict()) for each in found.near),
             second=dict(found.second or {}),
             second_s=found.second_s,
+            inside=holds_inside(task.graph, task.pins, task.machine, known),
             anywhere=anywhere,
         )
 

@@ -23,7 +23,8 @@ class Tried:
     plans take at least that need not keep pins on what stays inside of kernels. ``given_s`` is the time that it was not
     solved in, infinite where it was. ``least`` are layouts that take ``least_bytes``, the least that was seen, where
     none fit, ``near`` some that take a little more than the limit, ``second`` those that were next to the best, and
-    ``second_s``; ``beyond`` is a plan that does not fit. ``anywhere`` says that no mesh has a plan with its policy.
+    ``second_s``; ``beyond`` is a plan that does not fit. ``inside`` says that pins are of what stays inside of kernels,
+    ``anywhere`` that no mesh has a plan with its policy.
     """
 
     candidate: Candidate
@@ -42,6 +43,7 @@ class Tried:
     near: Sequence[Near] = field(default=(), repr=False)
     second: Mapping[str, Sharding] = field(default_factory=dict, repr=False)
     second_s: float = math.inf
+    inside: bool = False
     beyond: PricedPlan | None = None
     anywhere: bool = False
     why: str = ""
