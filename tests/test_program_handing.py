@@ -7,6 +7,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from meshwright.planner.graph import Sharding
+from meshwright.planner.partition.layout import extends
 from meshwright.planner.program.wiring.handing import Handing, handing
 from meshwright.planner.program.wiring.reading import _put_brought, _turned_back
 from meshwright.planner.program.wiring.wires import Node, Port, Wiring
@@ -53,7 +54,7 @@ def test_choices_that_lie_the_same_are_the_same_step_where_they_take_as_long() -
 
 def both(**known: object) -> tuple[Wiring, Port, Port]:
     """One node that makes a value in two layouts, and one that reads it in them; what is known of either."""
-    found, layouts = Wiring(reshards=mock.Mock(), strategies=mock.Mock()), [ROWS, WHOLE]
+    found, layouts = Wiring(reshards=mock.Mock(extends=extends), strategies=mock.Mock()), [ROWS, WHOLE]
     nodes = (Node(level=0, costs=np.zeros(2), layouts={0: layouts}, stems="kernel", **known) for _ in range(2))
     source, target = (Port(found.node(node), (ROWS, WHOLE)) for node in nodes)
     return found, source, target

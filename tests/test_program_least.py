@@ -59,11 +59,19 @@ def test_a_large_sum_takes_its_bytes_on_all_devices(topology: str) -> None:
 
 def test_meshes_that_nobody_solved_are_bounded_by_it() -> None:
     class Solver(FakeSolver):
-        def __call__(self, task: Task, stop: object) -> Found:
-            return replace(super().__call__(task, lambda: False), least_s=1e-4, credit_s=0.0)
+        """Several at once are bounded by nothing."""
 
-    plain, _, _ = ask(topology="v3:32x32")
-    result, _, _ = ask(topology="v3:32x32", solver=Solver(by_axes))
+        least_s = 0.0
+
+        def __call__(self, task: Task, stop: object) -> Found:
+            found = replace(super().__call__(task, lambda: False), least_s=self.least_s, credit_s=0.0)
+            return replace(found, bound_s=0.0) if task.alike else found
+
+    class Knowing(Solver):
+        least_s = 1e-4
+
+    plain, _, _ = ask(topology="v3:32x32", solver=Solver(by_axes))
+    result, _, _ = ask(topology="v3:32x32", solver=Knowing(by_axes))
     assert plain.meshes.left_out > 0
     assert plain.bound_s is not None
     assert plain.bound_s < result.bound_s == 1e-4 < result.step_time_s

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ class FakeCosts:
     computed_s: dict[Choice, float]
     priced: list[Choice]
     is_sending_all = False
+    pricing = SimpleNamespace(lies=lambda layout: layout)
 
     def sent_in_all_s(self, choice: Choice) -> float:
         return self.sent_s[choice]
