@@ -206,3 +206,39 @@ def test_meshes_of_two_axes_are_solved_as_they_are(mesh: dict[str, int]) -> None
     axes = tuple(Axis(name=name, size=size) for name, size in mesh.items())
     assert solve_by_parts(make, Mesh(axes=axes), time_limit_s=120).layouts is not None
     assert asked == [None]
+
+
+@pytest.mark.parametrize(("part", "is_enough"), [(1.0, True), (0.5, False)])
+def test_many_choices_are_bounded_before_they_are_all_looked_at(always: None, part: float, is_enough: bool) -> None:
+    made: list[tuple[by_parts.Asked, Program]] = []
+    asked: list[tuple[float, float]] = []
+    best_s = solve_by_parts(making(layers(), []), MESH, time_limit_s=120).objective_s
+
+    def bound(cutoff_s: float, left_s: float) -> Found:
+        asked.append((cutoff_s, left_s))
+        return Found(status="unknown", objective_s=math.inf, bound_s=part * cutoff_s, floor_s=part * cutoff_s)
+
+    found = solve_by_parts(making(layers(), made), MESH, time_limit_s=120, bound=bound)
+    (cutoff_s, left_s), *others = asked
+    assert not others
+    assert best_s * (1 - ENOUGH) <= cutoff_s < math.inf
+    assert 0 < left_s < 120
+    assert (None in [among for among, _ in made]) is not is_enough
+    assert found.status == "optimal" or not is_enough
+    assert found.objective_s == pytest.approx(best_s, rel=ENOUGH)
+
+
+def test_of_two_bounds_the_better_holds_within_what_was_found() -> None:
+    whole = Found(status="feasible", objective_s=10.0, bound_s=4.0, floor_s=3.0, credit_s=1.0)
+    known = Found(status="feasible", objective_s=12.0, bound_s=8.0, floor_s=8.0, credit_s=0.5)
+    found = by_parts._bounded_by(whole, known)
+    assert (found.status, found.objective_s, found.bound_s, found.floor_s, found.credit_s) == (
+        "feasible",
+        10.0,
+        7.5,
+        7.5,
+        1.0,
+    )
+    above = replace(known, bound_s=12.0, floor_s=12.0)
+    assert by_parts._bounded_by(whole, above).bound_s == 10.0
+    assert by_parts._bounded_by(whole, above).status == "optimal"

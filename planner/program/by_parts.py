@@ -31,12 +31,18 @@ Asked = Among | Mapping[int, Among] | None
 Make = Callable[[Asked, Program | None], Program]
 """Builds the program of some choices, or of all, with what another one had worked out before."""
 
+Bound = Callable[[float, float], Found]
+"""Says what all choices cost at least, as far as that is below so many seconds, in so much time: sooner than they are
+all built.
+"""
+
 
 @dataclass(slots=True, kw_only=True)
 class Parts:
     """A search of a program in parts, which may take until the ``deadline``; ``best`` is what was found among the
     choices of one of them, ``program`` the last that was built. Of what they find ``tell`` hears, better and better.
 
+    Before all choices are looked at, if they are many, ``bound`` is asked what they cost at least.
     One that is done ``partly`` leaves it to others to bound all choices, unless these are few (it ``is_small``) or
     nothing fits that was found.
 
@@ -58,6 +64,7 @@ class Parts:
     least: Found | None = None
     near: list[Beyond] = field(default_factory=list)
     partly: bool = False
+    bound: Bound | None = None
     is_small: bool = False
 
     def solve(self, mesh: Mesh) -> Found:
@@ -80,10 +87,21 @@ class Parts:
                     self._tell_better(found.objective_s, found.layouts)
         is_unknown = self.best is None and self.least is not None
         if not self._ended and (self.is_small or is_unknown or not self.partly):
-            return self._of_all(self._solved(None))
+            known = self._bounded()
+            if known is not None and (known.status == "optimal" or self._ended):
+                return known
+            whole = self._of_all(self._solved(None))
+            return whole if known is None else _bounded_by(whole, known)
         best = self.best or self.least or Found(status="unknown", objective_s=math.inf, bound_s=0.0)
         status: Status = "unknown" if self.best is None else "feasible"
         return replace(best, status=status, bound_s=0.0, floor_s=0.0)
+
+    def _bounded(self) -> Found | None:
+        """What was found with what all choices cost at least, where these are many."""
+        if self.bound is None or self.is_small or self.best is None:
+            return None
+        left_s = max(self.deadline - time.monotonic(), 0.0)
+        return self._of_all(self.bound(min(self._best_s, self.cutoff_s) + self.credit_s, left_s))
 
     def _parts(self, count: int) -> Iterator[Asked]:
         """Which choices are looked at, one part after the other."""
@@ -142,6 +160,18 @@ class Parts:
     @property
     def _ended(self) -> bool:
         return time.monotonic() > self.deadline or (self.stop is not None and self.stop())
+
+
+def _bounded_by(found: Found, known: Found) -> Found:
+    """What was found, by the better of two bounds."""
+    credit_s = max(found.credit_s, known.credit_s)
+    bound_s, floor_s = (
+        min(max(one + found.credit_s, other + known.credit_s) - credit_s, found.objective_s)
+        for one, other in ((found.bound_s, known.bound_s), (found.floor_s, known.floor_s))
+    )
+    proven = bound_s >= found.objective_s * (1 - ENOUGH)
+    status: Status = "optimal" if proven else found.status
+    return replace(found, status=status, bound_s=bound_s, floor_s=floor_s, credit_s=credit_s)
 
 
 def nearest(several: Iterable[Beyond]) -> tuple[Beyond, ...]:

@@ -21,7 +21,7 @@ from ..estimate.traffic import Tariff, tariff
 from ..graph import Axes, Graph, Op, Sharding
 from ..kinds import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, COLLECTIVE_PERMUTE
 from ..topology import Machine
-from .by_parts import FEW_AXES, Asked, Parts, nearest
+from .by_parts import FEW_AXES, Asked, Bound, Parts, nearest
 from .pricing.strategies import REGION
 from .program import Program
 from .solving.found import Found, Status, Tell
@@ -57,6 +57,7 @@ class Orders:
     cutoff_s: float = math.inf
     tell: Tell | None = None
     partly: bool = False
+    bound: Bound | None = None
     program: Program | None = None
     told_s: float = math.inf
 
@@ -102,6 +103,7 @@ class Orders:
             tell=self._tell_better if self.tell is not None else None,
             program=self.program,
             partly=self.partly,
+            bound=None if self.pins else self.bound,
         )
         found = parts.solve(self.mesh)
         self.program = parts.program

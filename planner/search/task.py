@@ -131,7 +131,7 @@ class _Built:
         own = self.task
         return (
             self.is_beside(task)
-            and (own.machine, own.loose, own.alike) == (task.machine, task.loose, task.alike)
+            and (own.machine, own.loose) == (task.machine, task.loose)
             and (own.pins, own.returned) == (task.pins, task.returned)
             and _num_choices(self.program) == self.num_choices
         )
@@ -205,12 +205,25 @@ class Solver:
                 loose=task.loose,
                 among=among,
                 before=before,
-                alike=task.alike,
                 order=order,
             )
             if among is None:
                 self._built[order] = _Built.of(task, made)
             return made
+
+        def bound(cutoff_s: float, left_s: float) -> Proven:
+            deadline = time.monotonic() + left_s
+            made = build(
+                task.graph,
+                task.mesh,
+                task.machine,
+                returned=task.returned,
+                known=known,
+                helped=self._may_fork and task.alone,
+                alike=task.alike or (task.mesh,),
+            )
+            left_s = max(deadline - time.monotonic(), 0.0)
+            return made.bounded(time_limit_s=left_s, seed=task.seed, stop=stop, cutoff_s=cutoff_s)
 
         limit = task.limit_bytes if task.doubted and not task.lowest else None
         asks = limit is not None and not stop()
@@ -218,10 +231,7 @@ class Solver:
         if anywhere:
             found = Proven(status="infeasible", objective_s=math.inf, bound_s=0.0)
         elif task.alike:
-            left_s = max(task.time_limit_s - (time.monotonic() - begin_s), 0.0)
-            found = make(None, None, tuple(task.mesh.sizes)).bounded(
-                time_limit_s=left_s, seed=task.seed, stop=stop, cutoff_s=task.cutoff_s
-            )
+            found = bound(task.cutoff_s, max(task.time_limit_s - (time.monotonic() - begin_s), 0.0))
         else:
             found_by = Orders(
                 make=make,
@@ -234,6 +244,7 @@ class Solver:
                 stop=stop,
                 cutoff_s=task.cutoff_s,
                 partly=task.partly,
+                bound=bound,
                 tell=None if tell is None else lambda took_s, own: tell(First(objective_s=took_s, layouts=own)),
             )
             found = found_by.lowest() if task.lowest else found_by.solve(as_pinned=task.is_as_pinned)
