@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -242,3 +243,20 @@ def test_of_two_bounds_the_better_holds_within_what_was_found() -> None:
     above = replace(known, bound_s=12.0, floor_s=12.0)
     assert by_parts._bounded_by(whole, above).bound_s == 10.0
     assert by_parts._bounded_by(whole, above).status == "optimal"
+
+
+def test_what_took_long_to_bound_is_not_looked_at_choice_by_choice_where_the_time_would_end(
+    always: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[tuple[by_parts.Asked, Program]] = []
+    gone = [0.0]
+    monkeypatch.setattr(by_parts, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + gone[0]))
+
+    def bound(cutoff_s: float, left_s: float) -> Found:
+        gone[0] += left_s / 2
+        return Found(status="unknown", objective_s=math.inf, bound_s=cutoff_s / 2, floor_s=cutoff_s / 2)
+
+    found = solve_by_parts(making(layers(), made), MESH, time_limit_s=600, bound=bound)
+    assert made
+    assert None not in [among for among, _ in made]
+    assert 0 < found.bound_s < found.objective_s

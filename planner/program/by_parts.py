@@ -23,6 +23,8 @@ FEW_AXES = 2
 """Programs of meshes with so many axes are solved as they are."""
 FEW_CHOICES = 5_000
 """So are programs of so many choices, but for one part of very few, which tells how many there are."""
+DEARER = 3
+"""Times as long as to bound all choices it takes at least to look at them."""
 TURNS = 4
 """How often choices near what was found are looked at, at most."""
 
@@ -87,8 +89,10 @@ class Parts:
                     self._tell_better(found.objective_s, found.layouts)
         is_unknown = self.best is None and self.least is not None
         if not self._ended and (self.is_small or is_unknown or not self.partly):
+            left_s = self._left_s
             known = self._bounded()
-            if known is not None and (known.status == "optimal" or self._ended):
+            is_in_time = DEARER * (left_s - self._left_s) < self._left_s
+            if known is not None and (known.status == "optimal" or not is_in_time or self._ended):
                 return known
             whole = self._of_all(self._solved(None))
             return whole if known is None else _bounded_by(whole, known)
@@ -100,8 +104,7 @@ class Parts:
         """What was found with what all choices cost at least, where these are many."""
         if self.bound is None or self.is_small or self.best is None:
             return None
-        left_s = max(self.deadline - time.monotonic(), 0.0)
-        return self._of_all(self.bound(min(self._best_s, self.cutoff_s) + self.credit_s, left_s))
+        return self._of_all(self.bound(min(self._best_s, self.cutoff_s) + self.credit_s, self._left_s))
 
     def _parts(self, count: int) -> Iterator[Asked]:
         """Which choices are looked at, one part after the other."""
@@ -121,7 +124,7 @@ class Parts:
         """What is found among some choices, that is better than what is known."""
         self.program = self.make(among, self.program)
         found = self.program.solve(
-            time_limit_s=max(self.deadline - time.monotonic(), 0.0),
+            time_limit_s=self._left_s,
             seed=self.seed,
             stop=self.stop,
             cutoff_s=min(self._best_s, self.cutoff_s) + self.credit_s,
@@ -152,6 +155,10 @@ class Parts:
         proven = bound_s >= found.objective_s * (1 - ENOUGH)
         status: Status = "optimal" if proven else "feasible"
         return replace(found, status=status, bound_s=bound_s, floor_s=floor_s, credit_s=credit_s)
+
+    @property
+    def _left_s(self) -> float:
+        return max(self.deadline - time.monotonic(), 0.0)
 
     @property
     def _best_s(self) -> float:
