@@ -9,7 +9,6 @@ that does. So none of the meshes takes less, whatever the order of their axes.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, permutations, product
@@ -25,8 +24,6 @@ from ...price import Price
 from ...topology import Machine
 from .choices import by_size
 from .reshards import Reshards, Way
-
-PART = re.compile(r"(.+?)(:.*)?$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +59,8 @@ class LeastTariff(Tariff):
 
     def _part(self, axis: str) -> tuple[int, str]:
         """The size of an axis, and what of it is meant."""
-        found = PART.match(axis)
-        assert found is not None
-        return self.network.mesh[found[1]], found[2] or ""
+        name, colon, part = axis.partition(":")
+        return self.network.mesh[name], colon + part
 
 
 def _axes_like(parts: Sequence[tuple[int, str]], mesh: Mapping[str, int]) -> Iterator[Axes]:
