@@ -273,3 +273,22 @@ def test_what_shares_a_path_is_decided_once_and_what_has_its_own_is_not() -> Non
     assert tied(replace(program.wiring, nodes=[by, alike], tables={})).tolist() == [0, 0]
     assert tied(replace(program.wiring, nodes=[by, other], tables={})).tolist() == [0, 1]
     assert tied(replace(program.wiring, nodes=[other, by, alike], tables={})).tolist() == [0, 1, 1]
+
+
+def test_a_sum_is_made_before_it_is_sent_to_be_added_up_in_a_table() -> None:
+    """As an embedding's gradient is: by the kernel that adds it up, where it lies already as that has it."""
+
+    def step(table: jax.Array, rows: jax.Array, a: jax.Array, b: jax.Array, c: jax.Array) -> jax.Array:
+        return table.at[rows].add(a * b + c)
+
+    args = (shape(4096, 1024), jax.ShapeDtypeStruct((8192,), jnp.int32), *[shape(8192, 1024)] * 3)
+    head = "meshwright: 1\ntopology: v3:2x2\nmesh: {x: 8}\ntensors:\n  table: _ _@x\n  rows: replicate\n"
+    apart = search(step, args, plan=head + '  "[abc]": _@x _\n  "**": auto\n', time_limit_s=30.0)
+    assert apart.plan is not None
+    assert apart.gap < 0.01
+    took = mw.estimate(apart.plan, step, args)
+    assert [(each.kind, each.num_bytes) for each in took.collectives] == [("all-to-all", 8192 * 1024 * 4 // 8)]
+    along = search(step, args, plan=head + '  "[abc]": _ _@x\n  "**": auto\n', time_limit_s=30.0)
+    assert along.plan is not None
+    assert along.gap < 0.01
+    assert not mw.estimate(along.plan, step, args).collectives

@@ -1,8 +1,9 @@
-"""What a kernel computes in passing for its products, apart from it.
+"""What a kernel computes in passing for its products and look-ups, apart from it.
 
-Products round what they read, so what is computed for one in passing is smaller than what it is computed of. It may lie
-otherwise there than in the product, and is then what is sent: so computing it is a kernel of its own here, which takes
-nothing where the product has it as it lies. The product's kernel still has its operations, and is priced with them.
+Products round what they read, and what is added up in a table, an embedding's gradient, is a sum of several: what is
+computed for one in passing is smaller than what it is computed of. It may lie otherwise there than in the product, and
+is then what is sent: so computing it is a kernel of its own here, which takes nothing where the product has it as it
+lies. The product's kernel still has its operations, and is priced with them.
 """
 
 from __future__ import annotations
@@ -13,12 +14,16 @@ from dataclasses import replace
 from ...fusion.nature import BROADCAST, ELEMENTWISE, PRODUCTS, VIEWS
 from ...graph import Graph
 from ...kernels import Kernel, Program
+from ...lookups import LOOK_UP
 
 SIMPLE = ELEMENTWISE | VIEWS | {BROADCAST, "iota", "constant"}
+HANDED = PRODUCTS | LOOK_UP
+"""What is handed a value that its kernel computes in passing."""
 
 
 def with_passing_apart(program: Program, passing: dict[int, Kernel]) -> Program:
-    """The program with what is computed in passing for products apart; ``passing`` gets these kernels, by their ids.
+    """The program with what is computed in passing for products and look-ups apart; ``passing`` gets these kernels, by
+    their ids.
 
     A kernel that is handed such a value reads it, though its own operations make it.
     """
@@ -94,9 +99,9 @@ def own_reads(graph: Graph, kernel: Kernel) -> tuple[int, ...]:
 
 
 def _handed(graph: Graph, kernel: Kernel, makers: dict[int, int]) -> Iterable[Kernel]:
-    """A kernel for each operand of a product that is smaller than what it is simply computed of in passing."""
+    """A kernel for each operand of those that is smaller than what it is simply computed of in passing."""
     inside = set(kernel.ops)
-    operands = (v for n in kernel.ops if graph.ops[n].kind in PRODUCTS for v in graph.ops[n].operands)
+    operands = (v for n in kernel.ops if graph.ops[n].kind in HANDED for v in graph.ops[n].operands)
     for value in dict.fromkeys(operands):
         if makers.get(value) not in inside or value in kernel.writes:
             continue
