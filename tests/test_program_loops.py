@@ -11,12 +11,14 @@ from in_process import search
 from meshwright.backends.jax.drafts import Drafts
 from meshwright.dsl.machine import parse_topology
 from meshwright.dsl.reader import loads
-from meshwright.planner.graph import Origin
+from meshwright.planner.graph import Origin, Sharding
 from meshwright.planner.program import build
 from meshwright.planner.program.solving.decode import laid_out, laid_out_step
 from meshwright.planner.program.solving.named import named_layouts
 from meshwright.planner.program.wiring.wires import Wiring
+from meshwright.planner.solver.solve import solve
 from meshwright.planner.topology import physical
+from small_graphs import exact_of, nothing, promised_s
 from small_steps import Pair, scanned, shape, trained
 
 TOPOLOGY = "v5e:2x2"
@@ -94,6 +96,37 @@ def test_what_a_loop_begins_with_is_named_as_the_loop_carries_it() -> None:
         assert named_layouts(wiring, choices)["ops/loss/sin.0"] == port.layouts[choice]
         seen.add(port.layouts[choice])
     assert len(seen) > 1
+
+
+def cast_before() -> Pair:
+    """Layers whose stacked weights are rounded before the loops, forward and backward, that read them."""
+
+    def loss(params: dict[str, jax.Array], x: jax.Array) -> jax.Array:
+        def layer(x: jax.Array, w: jax.Array) -> tuple[jax.Array, None]:
+            return x + jax.nn.relu(x @ w) @ w.T, None
+
+        y, _ = jax.lax.scan(layer, x, params["w"].astype(jnp.bfloat16))
+        return jnp.mean(y.astype(jnp.float32) ** 2)
+
+    return trained(loss, {"w": shape(4, 1024, 4096)}, shape(8192, 1024, dtype=jnp.bfloat16))
+
+
+def test_what_loops_read_that_was_rounded_before_them_is_gathered_rounded_and_once_for_all() -> None:
+    """Where the parameters' and the batch's layouts are given, as under FSDP: a plan says it of what was rounded."""
+    workload = Drafts(*cast_before())
+    plan = loads("meshwright: 1\ntopology: v5e:2x4\nmesh: {a: 8}\n")
+    returned = {tensor.path: tensor.returns for tensor in workload.tensors if tensor.returns}
+    pins: dict[str, Sharding] = {"params/w": ((), ("a",), ()), "batch0": (("a",), ())}
+    machine = physical(parse_topology("v5e:2x4"))
+    program = build(workload.graph(plan), plan.mesh, machine, pins=pins, returned=returned)
+    found = solve(program.problem(None, nothing(program), guess=False), time_limit_s=60)
+    assert found.choices is not None
+    choices = program.choices(found.choices)
+    took = exact_of(program, choices).estimate
+    gathers = [(each.num_bytes, each.times) for each in took.collectives if each.kind == "all-gather"]
+    assert gathers == [(4 * 1024 * 4096 * 2, 1)]
+    assert named_layouts(program.wiring, choices)["ops/loss/convert_element_type.0"] == ((), (), ())
+    assert promised_s(program, choices) == pytest.approx(took.step_time_s, rel=0.15)
 
 
 def test_longer_loops_cost_more_and_are_laid_out_alike() -> None:

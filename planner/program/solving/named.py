@@ -160,8 +160,8 @@ def _beside(
 
 
 def _carried(wiring: Wiring, level: Level, every: Sequence[LaidOut]) -> dict[int, Sharding]:
-    """The values that nothing but one loop reads, with the layouts that it carries them in."""
-    graph, found = level.graph, {}
+    """The values that nothing but loops reads, which all carry them in one layout, with that."""
+    graph, found = level.graph, dict[int, list[Sharding]]()
     multiplied = {value for op in graph.ops if op.kind in PRODUCTS for value in op.results}
     uses = Counter([*(value for op in graph.ops for value in op.operands), *graph.results])
     for position, inner in level.inner.items():
@@ -169,9 +169,9 @@ def _carried(wiring: Wiring, level: Level, every: Sequence[LaidOut]) -> dict[int
         for number in inner if op.kind == "while" else ():
             arguments = wiring.levels[number].graph.arguments
             for operand, argument in zip(op.operands[-len(arguments) :], arguments, strict=True):
-                if uses[operand] == 1 and argument in every[number].layouts and operand not in multiplied:
-                    found[operand] = every[number].layouts[argument]
-    return found
+                if argument in every[number].layouts and operand not in multiplied:
+                    found.setdefault(operand, []).append(every[number].layouts[argument])
+    return {value: lies[0] for value, lies in found.items() if uses[value] == lies.count(lies[0])}
 
 
 def _named(names: Sequence[str], values: Sequence[int]) -> Iterator[tuple[str, int]]:

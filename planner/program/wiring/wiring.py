@@ -249,14 +249,15 @@ def _lay_out_before_barriers(wiring: Wiring, level: Level) -> None:
 def _lay_out_loop(wiring: Wiring, level: Level, position: int, inner: Sequence[int]) -> list[tuple[int, Port, bool]]:
     """Nodes for what a loop carries and reads, or what a branch takes and gives: what each operand has to become.
 
-    What a loop only reads comes in as it lies: no plan has a name for it in between, and a turn that wants it otherwise
-    reshards the part that it takes. What of the step's arguments it reads is split further before it, and not in it:
-    propagation has that from what reads it.
+    What a loop only reads comes in as it lies where no plan has a name for it in between, and a turn that wants it
+    otherwise reshards the part that it takes. What has one may be brought elsewhere before, once for all loops. What of
+    the step's arguments it reads is split further before it, and not in it: propagation has that from what reads it.
     """
     op = level.graph.ops[level.program.kernels[position].ops[-1]]
     if op.kind == REGION:
         return _lay_out_region(wiring, level, op, wiring.levels[inner[0]])
     asked = []
+    named = {value for op in level.graph.ops for value, _ in op.named if not op.bodies}
     for number in inner:
         body = wiring.levels[number]
         lead = len(op.operands) - len(body.graph.arguments)
@@ -267,7 +268,8 @@ def _lay_out_loop(wiring: Wiring, level: Level, position: int, inner: Sequence[i
             if is_converted(level, operand, body, argument):
                 wiring.rounded.add(body.source[argument].node)
             kept = place >= changing or body.graph.results[place] == argument
-            asked.append((operand, body.source[argument], kept and bool(body.graph.values[argument].shape)))
+            as_it_lies = kept and bool(body.graph.values[argument].shape) and operand not in named
+            asked.append((operand, body.source[argument], as_it_lies))
             if place >= changing and not level.number and operand in level.graph.arguments:
                 wiring.opened.add(body.source[argument].node)
     first = wiring.levels[inner[0]]
