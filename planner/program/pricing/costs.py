@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -167,9 +167,8 @@ class Costs:
         more where it has to be written so: what is simply computed is computed where it is read as it lies.
         """
         number = next(at for at, op in enumerate(self.blueprint.own.ops) if value in op.results)
-        alone = self.blueprint.alone(number)
         lies = tuple([layout if place == value else choice.layouts[form] for place, form in self._around(number)])
-        piece = self.pieces.of(alone, lies)
+        piece = self._piece_of(number, lies)
         others = {at: each for at, each in self._pieces(choice).items() if at != number}
         found = dict(sorted((others | ({} if piece.plain else {number: piece})).items()))
         collectives_s = self._all_asking_s(found)
@@ -340,8 +339,13 @@ class Costs:
         layouts = tuple([choice.layouts[form] for form in alone.forms])
         found = self.asked.get((number, layouts))
         if found is None:
-            found = self.asked[number, layouts] = self.pieces.of(alone, layouts)
+            found = self.asked[number, layouts] = self._piece_of(number, layouts)
         return found
+
+    def _piece_of(self, number: int, layouts: Sequence[Sharding]) -> Piece:
+        """What an operation becomes; what is added up behind a loop is so as that carries it."""
+        piece = self.pieces.of(self.blueprint.alone(number), layouts)
+        return self.pieces.of(self.blueprint.alone_behind(number), layouts) if self._is_behind(number, piece) else piece
 
     def _shape(self, value: int, form: int, layout: Sharding) -> tuple[int, ...]:
         if (form, layout) not in self.parts:

@@ -59,11 +59,11 @@ class Blueprint:
     operations that leave bits, in a kernel before, where a device's part of them has the shape for it, ``handed`` the
     values that it makes unless it is handed them, ``told`` those inside of it whose layouts tell choices apart,
     ``turned`` those that some chips copy transposed for it. What its operations ``behind`` make is added up by a loop
-    of so many ``turns``: over devices behind the loop. What is in ``rounded_sums`` products make in bfloat16 for what
-    reads it, and round what devices added up in float32. ``around`` is what the step knows of its values, ``padded``
-    are those of them that only pads read. Of ``copies``, each with what it is of, those are the same that lie alike
-    (``twice``). One that stands elsewhere becomes what the one becomes that it is ``like``; ``alike`` has the parts of
-    all kernels of its family, each once.
+    of so many ``turns``: over devices behind the loop, in the dtype that is said, the carry's. What is in
+    ``rounded_sums`` products make in bfloat16 for what reads it, and round what devices added up in float32.
+    ``around`` is what the step knows of its values, ``padded`` are those of them that only pads read. Of ``copies``,
+    each with what it is of, those are the same that lie alike (``twice``). One that stands elsewhere becomes what the
+    one becomes that it is ``like``; ``alike`` has the parts of all kernels of its family, each once.
     """
 
     own: Graph
@@ -72,7 +72,7 @@ class Blueprint:
     handed: tuple[int, ...] = ()
     told: tuple[int, ...] = ()
     turned: tuple[int, ...] = ()
-    behind: frozenset[int] = frozenset()
+    behind: Mapping[int, str] = field(default_factory=dict)
     turns: int = 1
     rounded_sums: frozenset[int] = frozenset()
     around: Around = field(default_factory=Around)
@@ -236,6 +236,15 @@ class Blueprint:
             forms = tuple(self.nest.form_of[v] for v in values)
             self.ops[number] = Alone(graph, (name_of(graph), rounded), forms, rounded)
         return self.ops[number]
+
+    def alone_behind(self, number: int) -> Alone:
+        """One of those ``behind`` as what it makes is added up over devices."""
+        alone = self.alone(number)
+        (made,) = alone.graph.results
+        values = list(alone.graph.values)
+        values[made] = replace(values[made], dtype=self.behind[number])
+        graph = replace(alone.graph, values=tuple(values))
+        return replace(alone, graph=graph, name=(name_of(graph), False), rounded=False)
 
     def without(self, value: int) -> KernelPart:
         """What is left of the kernel where it is handed one of its values."""

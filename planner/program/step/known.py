@@ -51,17 +51,17 @@ class Known:
     blueprint is a kernel's and the numbers that its values have in the whole. ``free`` are the kernels that only cut
     and put parts of stacks, ``passing`` those that kernels of products compute in passing, by their ids, ``within``
     products that are apart from what is computed after them along other loops, ``turned`` the values that some chips
-    copy for a kernel, since a gradient lies transposed, ``alike`` those that they do where such parts of
-    another are of their shape. ``least_s`` has what computing a step takes at least, by its operations' id and the
-    number of devices, ``least_bytes`` what a device holds at least on any mesh. ``turning`` has of loops' bodies
-    how often they turn, the operations that they add up (if over devices too, then once, behind the loop), and the
-    values that vector memory holds throughout. ``convolving`` has of steps' arguments the first operation that
-    convolves them, ``updating`` that which updates what steps are only lent, ``images`` what convolutions of a
-    graph read and make, ``behind`` what operations of it read behind barriers, ``tables`` what meets tables of it
-    that are scattered into, ``filled`` what scatters fill, ``summed`` images that what makes them adds up, ``put``
-    what loops' turns put into stacks, ``rounded`` what products make narrower than the step has it, ``padded`` what
-    nothing but pads reads, ``far`` what products may read from the large memory, ``cuts`` the kernels that are cut
-    at what plans pin.
+    copy for a kernel, since a gradient lies transposed, ``alike`` those that they do where such parts of another are
+    of their shape. ``least_s`` has what computing a step takes at least, by its operations' id and the number of
+    devices, ``least_bytes`` what a device holds at least on any mesh. ``turning`` has of loops' bodies how often they
+    turn, the operations that they add up (if over devices too, then once, behind the loop) with the dtype of the
+    carry, and the values that vector memory holds throughout. ``convolving`` has of steps' arguments the first
+    operation that convolves them, ``updating`` that which updates what steps are only lent, ``images`` what
+    convolutions of a graph read and make, ``behind`` what operations of it read behind barriers, ``tables`` what meets
+    tables of it that are scattered into, ``filled`` what scatters fill, ``summed`` images that what makes them adds
+    up, ``put`` what loops' turns put into stacks, ``rounded`` what products make narrower than the step has it,
+    ``padded`` what nothing but pads reads, ``far`` what products may read from the large memory, ``cuts`` the kernels
+    that are cut at what plans pin.
     """
 
     blueprints: dict[Hashable, Blueprint] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class Known:
     alike: dict[int, Sequence[int]] = field(default_factory=dict)
     places: dict[int, tuple[Kernel, Blueprint, tuple[int, ...]]] = field(default_factory=dict)
     wholes: dict[tuple[int, int, str], Program] = field(default_factory=dict)
-    turning: dict[int, tuple[Graph, int, frozenset[int], Sequence[Staying]]] = field(default_factory=dict)
+    turning: dict[int, tuple[Graph, int, Mapping[int, str], Sequence[Staying]]] = field(default_factory=dict)
     convolving: dict[int, tuple[Graph, Mapping[int, int]]] = field(default_factory=dict)
     updating: dict[int, tuple[Graph, Mapping[int, int]]] = field(default_factory=dict)
     images: KnownImages = field(default_factory=KnownImages)
@@ -178,8 +178,8 @@ class Known:
             told = tuple(place for place, number in enumerate(numbers) if number in seen)
             copied = self.turned.get(id(kernel), ())
             turned = tuple(place for place, number in enumerate(numbers) if number in copied)
-            _, turns, summed, held = self.turning.get(id(graph), (graph, 1, frozenset[int](), ()))
-            behind = frozenset(place for place, number in enumerate(ops) if number in summed)
+            _, turns, summed, held = self.turning.get(id(graph), (graph, 1, {}, ()))
+            behind = {place: summed[number] for place, number in enumerate(ops) if number in summed}
             turns, around = turns if behind else 1, self._around(graph, kernel, numbers, held)
             _, sums = self.rounded.get(id(graph), (graph, frozenset[int]()))
             rounded = frozenset(place for place, number in enumerate(numbers) if number in sums)
@@ -187,7 +187,8 @@ class Known:
             copied_of = self.copied_of(graph)
             place = {number: at for at, number in enumerate(numbers)}
             copies = tuple((at, place[copied_of[v]]) for v, at in place.items() if copied_of.get(v) in place)
-            known = (tuple(inside.items()), handed, told, turned, behind, turns, rounded, around, padded, copies)
+            adding = tuple(behind.items()), turns
+            known = (tuple(inside.items()), handed, told, turned, adding, rounded, around, padded, copies)
             found = self.blueprints.setdefault(
                 (name_of(own), is_free, *known),
                 Blueprint(
@@ -285,8 +286,9 @@ class Known:
             self.alike[id(kernel)] = [value for value in alike.copied(kernel) if value not in own]
             op = program.graph.ops[kernel.ops[-1]]
             for body, wide in zip(kernel.bodies, op.bodies if kernel.bodies else (), strict=True):
-                summed = {id(made) for made, _ in added_up(body.graph, len(op.results))} if op.kind == "while" else ()
-                numbers = frozenset(number for number, each in enumerate(body.graph.ops) if id(each) in summed)
+                added = added_up(body.graph, len(op.results)) if op.kind == "while" else ()
+                summed = {id(made): body.graph.values[body.graph.arguments[place]].dtype for made, place in added}
+                numbers = {number: summed[id(own)] for number, own in enumerate(body.graph.ops) if id(own) in summed}
                 held = tuple(staying(body)) if op.turns else ()
                 self.turning[id(body.graph)] = body.graph, op.trips, numbers, held
                 self._turn(body, wide.values)
