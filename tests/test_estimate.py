@@ -111,6 +111,37 @@ def test_what_a_loop_stacks_up_is_not_filled_before() -> None:
     assert [(kernel.label, kernel.total_s) for kernel in found if kernel.times == 1] == [("allocate", 0.0)]
 
 
+def _sums(c: jax.Array, x: jax.Array) -> jax.Array:
+    return c + x @ x.T
+
+
+def _scatters(c: jax.Array, x: jax.Array) -> jax.Array:
+    return c.at[x[:, 0].astype(jnp.int32)].add(1.0)
+
+
+def _writes_a_part(c: jax.Array, x: jax.Array) -> jax.Array:
+    return jax.lax.dynamic_update_slice(c, x[:1, :B], (x[0, 0].astype(jnp.int32), 0))
+
+
+@pytest.mark.tpu_compiler
+@pytest.mark.parametrize(
+    ("turn", "is_filled"), [(_sums, False), (_scatters, True), (_writes_a_part, True)], ids=["sum", "scatter", "part"]
+)
+def test_what_a_loop_adds_up_from_nothing_is_not_filled_before(turn: Any, is_filled: bool) -> None:
+    """As compiled: on the first turn it adds to the number itself; what it scatters into or updates it is given."""
+    plan = loads('meshwright: 1\ntopology: v5e:2x2\nmesh: {data: 4}\ntensors:\n  "**": replicate\n')
+
+    def step(xs: jax.Array) -> jax.Array:
+        return jax.lax.scan(lambda c, x: (turn(c, x), None), jnp.zeros((B, B)), xs)[0]
+
+    args = (jax.ShapeDtypeStruct((4, B, K), jnp.float32),)
+    found = mw.estimate(plan, jax.jit(step), args).kernels
+    assert any(kernel.label == "broadcast_in_dim" and kernel.times == 1 for kernel in found) == is_filled
+    devices = mw.topology("v5e:2x2").devices()
+    text = mw.apply(plan, step, args, devices=devices).lower(*args).compile().as_text()
+    assert ("AllocateBuffer" not in text) == is_filled
+
+
 @pytest.mark.parametrize(("turns", "is_filled"), [(4, True), (8, False)])
 def test_what_two_loops_stack_up_in_arrays_alike_is_filled_for_each(turns: int, is_filled: bool) -> None:
     """Compiled so for v4, v5e and v6e: a loop is seen to write all of a stack if no other begins with such an array."""

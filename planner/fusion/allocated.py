@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ..graph import Graph, Op
@@ -50,11 +50,11 @@ def with_own_fills(graph: Graph) -> Graph:
 
 
 def with_allocations(graph: Graph) -> Graph:
-    """The graph in which arrays filled with one number, only for a loop to write each piece of them, are not filled.
+    """The graph in which arrays filled with one number, for a loop to begin with, are not filled.
 
     So JAX makes what a scan stacks up; the compiler sees that no turn reads it and that all turns together write all.
-    It does not where another loop or a scatter begins with such an array too, as layers of recurrent nets do (v4, v5e,
-    v6e).
+    And so gradients are added up: on the first turn the compiler adds to the number itself. It does not where another
+    loop or a scatter begins with such an array too, as layers of recurrent nets do (v4, v5e, v6e).
     """
     if not any(op.kind == "while" for op in graph.nesting):
         return graph
@@ -117,13 +117,28 @@ def _allocated(op: Op) -> Op:
 def _taken(loop: Op) -> Iterator[int]:
     """The operands of a loop of which it needs what is in them."""
     body = loop.bodies[0]
-    readers = Counter(value for op in body.ops for value in set(op.operands))
-    updates = {op.operands[0]: op for op in body.ops if op.kind == UPDATE}
+    readers = defaultdict[int, list[Op]](list)
+    for op in body.ops:
+        for value in set(op.operands):
+            readers[value].append(op)
     for position, operand in enumerate(loop.operands):
         argument = body.arguments[position]
-        update = updates.get(argument) if position < len(body.results) and readers[argument] == 1 else None
-        if update is None or not _is_written_over(body, update, position, loop.trips):
+        is_carried = position < len(body.results) and argument not in body.results
+        if not (is_carried and _is_begun(body, argument, readers[argument], position, loop)):
             yield operand
+
+
+def _is_begun(body: Graph, argument: int, readers: Sequence[Op], position: int, loop: Op) -> bool:
+    """Whether a loop makes by itself what a carry begins with: it writes it over, or what reads it has the number in
+    its place on the first turn (a ``select``; v3, v4, v5e and v6e). What rows are scattered into, and what is only
+    updated in parts, it takes as it is.
+    """
+    if any(op.kind == SCATTER and argument in tables_of(op) for op in readers):
+        return False
+    updates = [op for op in readers if op.kind == UPDATE and op.operands[0] == argument]
+    if len(updates) < len(readers):
+        return loop.trips > 1 and not loop.attributes.get("trips_unknown", False)
+    return len(updates) == 1 and _is_written_over(body, updates[0], position, loop.trips)
 
 
 def _is_written_over(body: Graph, update: Op, position: int, trips: int) -> bool:
@@ -132,7 +147,7 @@ def _is_written_over(body: Graph, update: Op, position: int, trips: int) -> bool
     ``update`` is all that reads it.
     """
     argument = body.arguments[position]
-    if argument in body.results or argument in update.operands[1:] or body.results[position] != update.results[0]:
+    if argument in update.operands[1:] or body.results[position] != update.results[0]:
         return False
     whole, piece = (body.values[value].shape for value in update.operands[:2])
     cut = [(size, part) for size, part in zip(whole, piece, strict=True) if size != part]
