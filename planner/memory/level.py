@@ -172,9 +172,16 @@ def _with_tables(placed: Level, chip: Chip | None, elapsed_s: Elapsed) -> Level:
 
 
 def _with_turned(placed: Level, chip: Chip | None, elapsed_s: Elapsed, *, by_list: bool) -> Level:
-    """With the copies for updates that lie transposed, which stay in fast memory where they find room."""
+    """With the copies for updates that lie transposed, which stay in fast memory where they find room.
+
+    A single update has its copies made right before it, and reads them, not what they are of: where that has room,
+    they have it. Those of several are made before the first, in the large memory, and fetched.
+    """
     program = placed.program
     found, spans = turned_copies(program, placed.flow, chip, by_list=by_list)
+    is_alone = len({span[1] for span in spans.values()}) == 1
+    for buffer in [copy for copy, value in found.items() if is_alone and _is_kept(placed, value, spans[copy][1])]:
+        del found[buffer], spans[buffer]
     sizes = {buffer: padded_bytes(program.graph.values[value]) for buffer, value in found.items()}
     for buffer in staying_copies(elapsed_s, chip, spans, sizes, placed.room_bytes):
         del found[buffer], spans[buffer], sizes[buffer]
@@ -184,6 +191,12 @@ def _with_turned(placed: Level, chip: Chip | None, elapsed_s: Elapsed, *, by_lis
         num_bytes={**sizes, **placed.num_bytes},
         relaid={**placed.relaid, **found},
     )
+
+
+def _is_kept(placed: Level, value: int, point: int) -> bool:
+    """Whether a value that a kernel reads stays in fast memory until then."""
+    kernel = placed.program.kernels[point]
+    return value in kernel.reads and value not in placed.spans and placed.is_near(value, point)
 
 
 def _with_ranked(placed: Level, chip: Chip | None, elapsed_s: Elapsed) -> Level:
