@@ -188,6 +188,15 @@ class Graph:
         """The operations that have bodies: loops, branches, regions."""
         return tuple([op for op in self.ops if op.bodies])
 
+    @cached_property
+    def goes_round(self) -> bool:
+        """Whether it is the turn of a loop around a product, whose parts go round a ring of devices.
+
+        A scan whose turn holds such loops sends their first parts itself, and is none: they hold no loops.
+        """
+        sends = any(op.attributes.get("around") for op in self.ops)
+        return sends and not any(op.kind == "while" for op in self.ops)
+
     def holding(self, values: tuple[Value, ...]) -> Graph:
         """The same operations on values of other shapes; what they are is not worked out again. Without names."""
         made = Graph(values=values, ops=self.ops, arguments=self.arguments, results=self.results)

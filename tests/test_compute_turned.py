@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from meshwright.planner.catalogue import catalogue
 from meshwright.planner.compute import price
+from meshwright.planner.compute.copies.turned_copies import Copies, copies_cycles
+from meshwright.planner.compute.speed import speed_of
 from meshwright.planner.graph import Op, Origin, Value
 from programs import of_ops
 
@@ -44,3 +46,11 @@ def test_a_gradient_is_upright_where_what_its_weight_multiplies_lies_across() ->
     )
     assert across[0] == across[1]
     assert upright[0] > upright[1]
+
+
+@pytest.mark.parametrize(("dtype", "shape", "compiled"), [("f32", (2048, 256), 13080), ("bf16", (6144, 1536), 183840)])
+def test_numbers_are_turned_whatever_bytes_they_have(dtype: str, shape: tuple[int, int], compiled: int) -> None:
+    """Copies of perceptrons' weights in programs for v6e, from the large memory and back."""
+    value, large = Value(shape, dtype), Value((16384, 16384), "f32")
+    copies = Copies([value], [], [value, large])
+    assert copies_cycles(copies, speed_of(catalogue()["v6e"])) == pytest.approx(compiled, rel=0.12)

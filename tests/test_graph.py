@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from meshwright.planner.graph import Graph, Op, Value
 
 VALUE = Value((4,), "f32")
@@ -28,3 +29,14 @@ def test_a_changed_graph_knows_its_own_operations() -> None:
     assert replace(GRAPH, ops=OPS[:1]).kinds == {"add"}
     assert replace(GRAPH, ops=OPS[:1]).nesting == ()
     assert replace(GRAPH) == GRAPH
+
+
+@pytest.mark.parametrize("holds_a_loop", [False, True])
+def test_a_turn_that_holds_loops_sends_what_goes_round_for_these(holds_a_loop: bool) -> None:
+    sent = Op(kind="collective-permute", operands=(0,), results=(1,), attributes={"axes": ("x",), "around": True})
+    number = Value((8,), "f32")
+    body = Graph(values=(number,) * 2, ops=(sent,), arguments=(0,), results=(1,))
+    loop = Op(kind="while", operands=(1,), results=(2,), bodies=(body,), trips=4)
+    turn = Graph(values=(number,) * 3, ops=(sent, loop), arguments=(0,), results=(2,)) if holds_a_loop else body
+    assert turn.goes_round == (not holds_a_loop)
+    assert not replace(body, ops=(replace(sent, attributes={"axes": ("x",)}),)).goes_round

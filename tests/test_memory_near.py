@@ -403,3 +403,17 @@ def test_what_a_forward_passs_softmax_is_computed_from_never_lies_in_the_large_m
 
     assert temp_bytes("v6e:2x2", 8) < 32 << 20
     assert min(temp_bytes("v5e:2x2", 8), temp_bytes("v6e:2x2", 4)) > 240 << 20
+
+
+def test_what_is_left_near_and_does_not_stay_is_copied_while_another_kernel_runs() -> None:
+    """It is made at the first point, and may not wait for its last use; what comes first has the room after its first.
+
+    Seen of programs for v4: what the next kernel alone reads near, where that fills the memory, is written far at once.
+    """
+    room = np.full(11, 100, np.int64)
+    memory = Memory(begins_s=np.arange(11.0), room_bytes=room, bytes_per_s=100.0, longest_s=5.0)
+    before_all = wanted(2, 2, 5, saved_s=9.0)
+    assert 1 not in near_from([before_all, wanted(1, 0, 1, 10)], memory)
+    after_it = wanted(2, 3, 5, saved_s=9.0)
+    room[:] = 100
+    assert near_from([after_it, wanted(1, 0, 1, 10)], memory)[1][0] == (0, 1, False)

@@ -58,7 +58,7 @@ def _rounding(graph: Graph) -> dict[int, frozenset[int]]:
     return {
         number: rounded_arguments(op.bodies[0])
         for number, op in enumerate(graph.ops)
-        if op.bodies and op.turns and not any(each.attributes.get("around") for each in op.bodies[0].ops)
+        if op.bodies and op.turns and not op.bodies[0].goes_round
     }
 
 

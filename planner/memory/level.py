@@ -172,9 +172,16 @@ def _with_tables(placed: Level, chip: Chip | None, elapsed_s: Elapsed) -> Level:
 
 
 def _with_turned(placed: Level, chip: Chip | None, elapsed_s: Elapsed, *, by_list: bool) -> Level:
-    """With the copies for updates that lie transposed, which stay in fast memory where they find room."""
+    """With the copies for updates that lie transposed, which stay in fast memory where they find room.
+
+    A single update has its copies made right before it, and reads them, not what they are of: where that has room,
+    they have it. Those of several are made before the first, in the large memory, and fetched.
+    """
     program = placed.program
     found, spans = turned_copies(program, placed.flow, chip, by_list=by_list)
+    is_alone = len({span[1] for span in spans.values()}) == 1
+    for buffer in [copy for copy, value in found.items() if is_alone and _is_kept(placed, value, spans[copy][1])]:
+        del found[buffer], spans[buffer]
     sizes = {buffer: padded_bytes(program.graph.values[value]) for buffer, value in found.items()}
     for buffer in staying_copies(elapsed_s, chip, spans, sizes, placed.room_bytes):
         del found[buffer], spans[buffer], sizes[buffer]
@@ -184,6 +191,12 @@ def _with_turned(placed: Level, chip: Chip | None, elapsed_s: Elapsed, *, by_lis
         num_bytes={**sizes, **placed.num_bytes},
         relaid={**placed.relaid, **found},
     )
+
+
+def _is_kept(placed: Level, value: int, point: int) -> bool:
+    """Whether a value that a kernel reads stays in fast memory until then."""
+    kernel = placed.program.kernels[point]
+    return value in kernel.reads and value not in placed.spans and placed.is_near(value, point)
 
 
 def _with_ranked(placed: Level, chip: Chip | None, elapsed_s: Elapsed) -> Level:
@@ -236,10 +249,11 @@ def _level(
         op = program.graph.ops[program.kernels[point].ops[-1]]
         bodies[point] = tuple(_body(body, op, where, room_bytes) for body in inner)
         room[point] = min((int(body.room_bytes.min(initial=room_bytes)) for body in bodies[point]), default=room_bytes)
-    near = dict[int, tuple[Stay, ...]]()
+    near, evicted = dict[int, tuple[Stay, ...]](), frozenset[int]()
     if chip is not None and room_bytes and len(room):
         read = {buffer for buffers in found.reads for buffer in buffers}
-        updated = handed_on(program, found, lives).keys() & outputs & read
+        first_held = handed_on(program, found, lives)
+        updated = first_held.keys() & outputs & read
         kept = {b: lives[b] for b in updated if found.num_bytes[b]}
         lying = {**spans, **kept}
         near = near_buffers(program, found, lying, chip, room, scanned=scanned, copied=copied, more=more)
@@ -247,10 +261,14 @@ def _level(
         spans = {
             b: (first, min(last, begin.get(b, last))) for b, (first, last) in spans.items() if begin.get(b) != first
         }
+        evicted = frozenset(_evicted(spans, near)) - first_held.keys() - {*first_held.values()}
+        spans |= {b: (spans[b][0] + 1, spans[b][1]) for b in evicted}
     heirs = {
         new: old
         for point, pairs in enumerate(found.places)
-        for new, old in in_place(tuple(pair for pair in pairs if _hands_over(spans, *pair, point)))
+        for new, old in in_place(
+            tuple(pair for pair in pairs if pair[0] not in evicted and _hands_over(spans, *pair, point))
+        )
     }
     incoming = {-1 - len(program.graph.values) - each.value: each for each in sums if each.num_bytes}
     index_spans = indices(program, at_start=part.scalars_first)
@@ -291,6 +309,15 @@ def _with_given(body: Level, near: Sequence[bool], taken_bytes: int, chip: Chip)
     given, room = left_outside(body.program.graph, near), body.room_bytes - max(0, taken_bytes)
     fetched = near_buffers(body.program, body.flow, {}, chip, room, scanned=True, fetched=given) if given else {}
     return replace(body, near={**body.near, **fetched, **carried(body.program, body.flow, near)}, room_bytes=room)
+
+
+def _evicted(spans: Mapping[int, tuple[int, int]], near: Mapping[int, Sequence[Stay]]) -> Iterator[int]:
+    """The buffers that a kernel leaves in fast memory and that lie in the large one later: they are copied there once
+    they are made, when what the kernel read may be gone (XLA's ``Evict``).
+    """
+    for buffer, (first, last) in spans.items():
+        if first < last and near.get(buffer, ()) and near[buffer][0].first == first:
+            yield buffer
 
 
 def _hands_over(spans: Mapping[int, tuple[int, int]], new: int, old: int, point: int) -> bool:

@@ -26,7 +26,7 @@ def _run(level: Level, heap: Heap) -> None:
     inherited = set(level.heirs.values())
     places: dict[int, tuple[int, int]] = {}  # where a buffer starts, and the bytes that were taken there
     for point in range(len(level.program.kernels)):
-        for buffer in sorted(starts[point], key=lambda b: (b not in level.indices, level.spans[b][1])):
+        for buffer in sorted(starts[point], key=lambda b: _turn(level, b)):
             old = level.heirs.get(buffer)  # which may itself lie outside, where a result will
             num_bytes = -(-level.num_bytes[buffer] // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
             known = places.get(old) if old is not None else None
@@ -36,6 +36,13 @@ def _run(level: Level, heap: Heap) -> None:
         for buffer in ends[point]:
             if buffer not in inherited:
                 heap.give(*places[buffer])
+
+
+def _turn(level: Level, buffer: int) -> tuple[bool, bool, int]:
+    """When a buffer's turn comes at a point: after indices, and after what the kernel before left in fast memory."""
+    first, last = level.spans[buffer]
+    stays = level.near.get(buffer, ())
+    return buffer not in level.indices, not (stays and stays[0].first < first), last
 
 
 def _by_point(level: Level, side: int) -> Sequence[list[int]]:

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from ...graph import Value
 from ..speed import Speed
-from ..work import REGISTER_ELEMENTS, WORD_BYTES, padded_bytes
+from ..work import REGISTER_ELEMENTS, padded_bytes, padded_elements
 from .turned import WIDE_EDGE
 
-TURNING_CYCLES = 12.0
-"""What transposing 1024 numbers takes, seen on v6e and tpu7x."""
+TURNING_CYCLES = 15.0
+"""What transposing 1024 numbers takes, seen on v6e and tpu7x: of half words as much."""
 
 
 class Copies(NamedTuple):
@@ -49,5 +49,10 @@ def copies_cycles(copies: Copies, speed: Speed) -> float:
     """
     often = crossings(copies.around, speed)
     moved = copies.given if often == 1 else (*copies.taken, *copies.given)
-    side_cycles = speed.coefficients.byte_cycles + TURNING_CYCLES / 2 / (WORD_BYTES * REGISTER_ELEMENTS)
-    return often * side_cycles * sum(map(padded_bytes, moved))
+    return often * sum(_side_cycles(value, speed) for value in moved)
+
+
+def _side_cycles(value: Value, speed: Speed) -> float:
+    """What going through a value takes once: its bytes, and half of turning its numbers."""
+    turned = TURNING_CYCLES / 2 * padded_elements(value.shape) / REGISTER_ELEMENTS
+    return speed.coefficients.byte_cycles * padded_bytes(value) + turned

@@ -36,8 +36,7 @@ def _narrowed(graph: Graph, loop: Op, body: Program) -> Iterator[int]:
     """The loop's operands that its turns do not change and only multiply, whole or in slices."""
     inner = body.graph
     readers = _readers(inner.ops[number] for kernel in body.kernels for number in kernel.ops)
-    goes_round = any(op.attributes.get("around") for op in inner.ops)  # a product in parts, which is given them narrow
-    given = () if goes_round else graph.arguments
+    given = () if inner.goes_round else graph.arguments  # a product in parts is given them narrow
     cut = {piece.whole for piece in pieces_of(inner)} if not loop.turns else set[int]()
     for position, (operand, argument) in enumerate(zip(loop.operands, inner.arguments, strict=False)):
         kept = position >= len(inner.results) or inner.results[position] == argument

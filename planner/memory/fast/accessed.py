@@ -123,7 +123,7 @@ def accessed_bytes(graph: Graph, kernel: Kernel, *, scanned: bool = False, cut: 
 
 def is_scan(op: Op, body: Graph) -> bool:
     """Whether a body is that of a loop that the step itself has."""
-    return op.kind == "while" and not any(inner.attributes.get("around") for inner in body.ops)
+    return op.kind == "while" and not body.goes_round
 
 
 def bytes_per_s(chip: Chip) -> float:

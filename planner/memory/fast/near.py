@@ -89,7 +89,7 @@ def near_from(wanted: Iterable[Wanted], memory: Memory, shelf: Shelf | None = No
 
     ``shelf`` has what lies there anyway.
     """
-    shelf, copies, repacked = shelf or Shelf(memory.room_bytes), Copies(), 0
+    shelf, copies, repacked = shelf or Shelf(memory.room_bytes), Moves(Copies(), Copies()), 0
     found = dict[int, tuple[Stay, ...]]()
     most = int(memory.room_bytes.max(initial=0))
     for each in sorted((each for each in wanted if each.num_bytes <= most), key=_rank):
@@ -107,7 +107,10 @@ def near_from(wanted: Iterable[Wanted], memory: Memory, shelf: Shelf | None = No
             copies = before.copy()
             taken = _taken(each, memory, shelf, copies, far)
             far = far | taken.hardly_used if taken.hardly_used else frozenset()
-        if taken.stays:
+        if taken.is_stuck:
+            shelf.give_back(count)
+            copies = before
+        elif taken.stays:
             found[each.number] = taken.stays
     return found
 
@@ -121,22 +124,35 @@ def _rank(each: Wanted) -> tuple[float, int, int, int]:
     return -each.saved_s / math.sqrt(each.num_bytes), -each.num_bytes, each.made, each.number
 
 
+class Moves(NamedTuple):
+    """The copies that are made into fast memory, and those out of it: each way has its own time."""
+
+    fetched: Copies
+    evicted: Copies
+
+    def copy(self) -> Moves:
+        """The same copies, to which others may be added."""
+        return Moves(self.fetched.copy(), self.evicted.copy())
+
+
 class _Taken(NamedTuple):
     """When a buffer stays, whether it found room wherever it had time to, and the points that read it near for which
-    it would be copied, though they use little of it.
+    it would be copied, though they use little of it. ``is_stuck`` if it would have to leave while nothing else runs.
     """
 
     stays: tuple[Stay, ...]
     has_room: bool
     hardly_used: frozenset[int]
+    is_stuck: bool = False
 
 
-def _taken(each: Wanted, memory: Memory, shelf: Shelf, copies: Copies, far: frozenset[int] = frozenset()) -> _Taken:
+def _taken(each: Wanted, memory: Memory, shelf: Shelf, moves: Moves, far: frozenset[int] = frozenset()) -> _Taken:
     """Takes the room of one buffer where it stays; what is ``far`` reads it where it lies.
 
     Where it is put first, it can stay for as many uses as anywhere. What lies in the large memory may be fetched while
     others still read it there (XLA fetches from ``earliest_available_time`` on).
     """
+    copies = moves.fetched
     uses = each.uses or ([each.made] if each.left_near else [])
     found, has_room = list[Stay](), True
     place: int | None = None
@@ -158,6 +174,9 @@ def _taken(each: Wanted, memory: Memory, shelf: Shelf, copies: Copies, far: froz
                 shelf.lengthen(use)
         if place is None:
             if before is not None:
+                leaves = begin == each.made and each.left_near
+                if leaves and not _is_evicted(each, before, last, use, memory, shelf, moves.evicted):
+                    return _Taken((), has_room=True, hardly_used=frozenset(), is_stuck=True)
                 found.append(Stay(begin, last, is_last=False))
             was_near = bool(found) or before is not None
             earliest = free if was_near else each.made + 1
@@ -173,6 +192,26 @@ def _taken(each: Wanted, memory: Memory, shelf: Shelf, copies: Copies, far: froz
     if place is not None:
         found.append(Stay(begin, last, is_last=True))
     return _Taken(tuple(found), has_room, frozenset(_hardly_used(each, found)))
+
+
+def _is_evicted(each: Wanted, place: int, last: int, use: int, memory: Memory, shelf: Shelf, evicted: Copies) -> bool:
+    """Whether a buffer that was made near is copied out of it, between the point that makes it and the end of its stay.
+
+    It stays longer for that, before its next use, up to the preferred time, while its place is free. Some kernel has to
+    run meanwhile; where it does not take that long, the copy waits for none (``Evict``).
+    """
+    first, most = each.made + 1, max(last, use - 1)
+    wished_s = memory.begins_s[first] + PREFERRED_OVERLAP * each.num_bytes / memory.bytes_per_s
+    wished = min(most, max(last, int(np.searchsorted(memory.begins_s, wished_s))))
+    end = next(end for end in range(wished, last - 1, -1) if shelf.is_free(place, each.num_bytes, last + 1, end))
+    if end <= first:
+        return False
+    copied_s = memory.copied_s(each.num_bytes, first, end)
+    if not evicted.have_time(*copied_s):
+        return True
+    evicted.add(*copied_s)
+    shelf.lengthen(end)
+    return True
 
 
 def _hardly_used(each: Wanted, stays: Sequence[Stay]) -> Iterator[int]:

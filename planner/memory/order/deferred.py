@@ -62,6 +62,4 @@ def _free(program: Program, flow: Flow, order: Sequence[int], last: int) -> Iter
 def _is_loop(program: Program, kernel: Kernel) -> bool:
     """Whether it repeats part of the step, and is no product whose parts go round."""
     loop = program.graph.ops[kernel.ops[-1]]
-    inside = [op for body in loop.bodies for op in body.ops]
-    goes_round = any(op.attributes.get("around") for op in inside) and not any(op.kind == loop.kind for op in inside)
-    return loop.kind == "while" and not goes_round
+    return loop.kind == "while" and not any(body.goes_round for body in loop.bodies)

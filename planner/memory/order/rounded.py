@@ -66,7 +66,7 @@ def _rounded(program: Program, flow: Flow) -> Iterator[tuple[int, int]]:
         op = graph.ops[kernel.ops[-1]]
         if op.kind == ALL_GATHER and len(kernel.ops) == 1 and sent.get(kernel.reads[0]) in arguments:
             yield position, sent[kernel.reads[0]]
-        elif any(inner.attributes.get("around") for body in op.bodies for inner in body.ops):
+        elif any(body.goes_round for body in op.bodies):
             yield from ((position, value) for value in kernel.reads if value in arguments)
 
 

@@ -63,7 +63,7 @@ def _laid_across(loop: Op, is_turned: bool) -> Iterator[int]:
     what ``is_turned`` behind it.
     """
     for body in loop.bodies[:1] if loop.kind == "while" and loop.turns else ():
-        if any(op.attributes.get("around") for op in body.ops):
+        if body.goes_round:
             given = dict(zip(body.arguments, loop.operands, strict=False))
             sliced = {op.results[0]: op.operands[0] for op in body.ops if op.kind == SLICE}
             rows = (op.operands[is_turned] for op in body.of_kind("dot_general") if _sums_several(op))
