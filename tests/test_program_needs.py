@@ -50,8 +50,22 @@ def rejoined(x: jax.Array, w: jax.Array, b: jax.Array, c: jax.Array, a: jax.Arra
     return (v @ a) * (jnp.sum(jax.nn.relu(h), 1, keepdims=True) + jnp.max(h, 1, keepdims=True))
 
 
+def gelu() -> Pair:
+    """The gradient of each product's end needs that as wide as it is made."""
+
+    def loss(params: Any, x: jax.Array) -> jax.Array:
+        for own in params:
+            x = x + jax.nn.gelu(x @ own["wi"] + own["b"]) @ own["wo"]
+        return jnp.mean(x**2)
+
+    own = {"wi": SHAPE(512, 2048), "wo": SHAPE(2048, 512), "b": SHAPE(2048)}
+    return small_steps.trained(loss, [own] * 2, SHAPE(2048, 512))
+
+
 STEPS: dict[str, Callable[[], Pair]] = {
     "products": lambda: small_steps.mlp(layers=2),
+    "experts": small_steps.experts,
+    "products whose ends are read as wide as they are made": gelu,
     "a loop": lambda: small_steps.scanned(8192, 1024, 2048, 3),
     "what is computed anew": lambda: (computed_anew, (SHAPE(1024, 512), SHAPE(512, 512))),
     "a view of what is gathered": lambda: (viewed, (SHAPE(512, 4096), SHAPE(4096, 4096))),
@@ -120,9 +134,18 @@ def test_what_a_loop_stacks_for_more_than_products_is_there_as_wide_as_it_is() -
     assert solve(rows, time_limit_s=60).status == "infeasible"
 
 
-@pytest.mark.parametrize(("mib", "proven"), [(27, True), (34, False)])
+def test_what_ends_a_product_is_there_while_that_is_made_and_until_it_is_read() -> None:
+    """The gradient of what experts hide is masked at the end of a product, 2 MiB in bfloat16, beside all that they
+    hide: without it 23 MiB would do.
+    """
+    found = program(small_steps.experts(), "v3:2x2", "{x: 2, y: 4}")
+    rows = found.problem(25 * MIB, nothing(found), guess=False, sure=True)
+    assert solve(rows, time_limit_s=60).status == "infeasible"
+
+
+@pytest.mark.parametrize(("mib", "proven"), [(27, True), (35, True), (36, False)])
 def test_what_no_mesh_can_hold_is_proven_without_one(mib: int, proven: bool) -> None:
-    """What is found on a mesh of 4 x 2 cores takes 62 MiB, where 33 are proven to be too little."""
+    """What is found on a mesh of 4 x 2 cores takes 62 MiB, where 35 are proven to be too little."""
     pair = small_steps.mlp(8192, 1024, 4096, 1, momentum=True)
     plan = asked("v3:2x2", "{a: 8}")
     assert plan.topology is not None
