@@ -138,7 +138,7 @@ class Program:
         if sure:
             held = with_needs(self.wiring, plain, limit_bytes, at, chip, self._needs(limit_bytes, doubt))
         else:
-            held = with_memory(self.wiring, plain, limit_bytes, at, chip, doubt)
+            held = with_memory(self.wiring, plain, limit_bytes, at, chip, self._needs(limit_bytes, doubt), doubt)
         return with_rows(held, rows, at)
 
     def _needs(self, limit_bytes: int, doubt: float) -> Sequence[Need]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,14 +38,17 @@ Bytes = NDArray[np.int64]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
     """What is there beside what the step is given and leaves: ``num_bytes`` whatever is chosen, and what a ``node``
-    uses by its choice, that of the kernel ``at`` a level and a position in it. Of the arguments in ``least`` no more
-    than that many bytes are counted besides.
+    uses by its choice, that of the kernel ``at`` a level and a position in it. ``passing`` is what of that is no
+    temporary itself, ``read`` what it is for a value that is read. Of the arguments in ``least`` no more than that many
+    bytes are counted besides.
     """
 
     num_bytes: int
     node: int | None = None
     at: tuple[int, int] | None = None
     used: Bytes | None = None
+    passing: Bytes | None = None
+    read: Mapping[int, Bytes] = field(default_factory=dict)
     least: Mapping[int, int]
 
 
@@ -204,7 +207,7 @@ class _Flow:
         graph, node = self.level.graph, self.level.kernels[position]
         op, kernel = graph.ops[number], self.level.program.kernels[position]
         local = self._parts(position, number)
-        used, least = np.zeros(len(self.wiring.nodes[node].costs), np.int64), dict[int, int]()
+        reading, least = dict[int, Bytes](), dict[int, int]()
         for root, (place, bits) in self._roots(op).items() if local else ():
             elements = np.array([math.prod(each[place]) if each else 0 for each in local], np.int64)
             read = elements * min(bits, NARROW_BITS) // 8
@@ -220,12 +223,15 @@ class _Flow:
             else:
                 read = np.clip(read - known, 0, None)
             least.update({root: known} if is_given else {})
-            used += (read / doubt).astype(np.int64)
+            reading[root] = (read / doubt).astype(np.int64)
+        used = np.sum([np.zeros(len(self.wiring.nodes[node].costs), np.int64), *reading.values()], axis=0)
         made = np.array([math.prod(each[2]) if each else 0 for each in local], np.int64)
         bits = graph.values[op.results[0]].bits
         made *= np.array([bits if each and each[3] else min(bits, NARROW_BITS) for each in local], np.int64)
-        used += (made // 8 / doubt).astype(np.int64) if local else 0
-        return Need(num_bytes=num_bytes, node=node, at=(self.level.number, position), used=used, least=least)
+        made = (made // 8 / doubt).astype(np.int64) if local else np.zeros_like(used)
+        sums = np.array([bool(each and each[3]) for each in local], bool) if local else np.zeros(len(used), bool)
+        at, passing = (self.level.number, position), used + np.where(sums, made, 0)
+        return Need(num_bytes=num_bytes, node=node, at=at, used=used + made, passing=passing, read=reading, least=least)
 
     def _roots(self, op: Op) -> dict[int, tuple[int, int]]:
         """What the operands of a product are computed of that lies in memory, with their places and the fewest bits of
