@@ -113,7 +113,24 @@ class Lowest(FakeSolver):
             return super().__call__(task, stop)
         seconds, num_bytes = self.prices(Plan(mesh=task.mesh))
         least = super().__call__(task, stop).layouts
-        return Found(status="unknown", objective_s=seconds, bound_s=0.0, least=least, least_bytes=num_bytes)
+        return Found(
+            status="unknown",
+            objective_s=seconds,
+            bound_s=0.0,
+            least=least,
+            least_bytes=num_bytes,
+            proven_bytes=7000,
+            anywhere_bytes=3000,
+        )
+
+
+def test_what_nothing_takes_less_than_is_said() -> None:
+    text = "mesh: {a: 8, b: 4}\nlimits: {hbm: 1000 B}"
+    result, _, _ = ask(text=text, solver=Lowest(by_axes))
+    assert result.misfit.proven_bytes == 7000
+    assert "no plan takes less than 6.84 KiB (7,000 bytes)" in misfit_text(result.misfit)
+    open_result, _, _ = ask(text="limits: {hbm: 1000 B}", solver=Lowest(by_axes))
+    assert 3000 <= open_result.misfit.proven_bytes <= open_result.misfit.least_bytes
 
 
 def test_what_takes_least_is_looked_for_and_not_searched_for() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -35,11 +36,12 @@ def misfit(question: Question, found: Answer, limit: tuple[int, str], means: Mea
         room_bytes = int(least.peak_bytes * (1 + ROOM))
         quicker = _first(question, room_bytes, means, clock.part(QUICKER_SHARE), "trying so much memory") or least
         least = min((least, quicker), key=lambda one: (one.peak_bytes, one.step_time_s))
+    proven_bytes = min(found.proven_bytes(), least.peak_bytes if least else sys.maxsize)
     if least is not None and least.peak_bytes <= limit_bytes:
         return _said(question, limit_bytes, limit_of, least, ())  # one that fits after all
     needing = [] if least is None else [_more(question, one.peak_bytes, one) for one in (least, quicker) if one]
     remedies = (*worth_more(needing), *_remedies(question, means, clock))
-    return _said(question, limit_bytes, limit_of, least, remedies)
+    return _said(question, limit_bytes, limit_of, least, remedies, proven_bytes)
 
 
 def of_plan(question: Question, plan: PricedPlan, best: PricedPlan | None) -> Misfit:
@@ -51,7 +53,12 @@ def of_plan(question: Question, plan: PricedPlan, best: PricedPlan | None) -> Mi
 
 
 def _said(
-    question: Question, limit_bytes: int, limit_of: str, least: PricedPlan | None, remedies: Iterable[Remedy]
+    question: Question,
+    limit_bytes: int,
+    limit_of: str,
+    least: PricedPlan | None,
+    remedies: Iterable[Remedy],
+    proven_bytes: int = 0,
 ) -> Misfit:
     tensors = least.estimate.memory.tensors if least else ()
     return Misfit(
@@ -62,6 +69,7 @@ def _said(
         tensors=tuple((live.name, live.num_bytes) for live in tensors[:LARGEST]),
         remedies=tuple(remedies),
         marks_blocks=least is None or question.workload.remat_policies != (NO_REMAT,),
+        proven_bytes=proven_bytes,
         least=least,
     )
 
