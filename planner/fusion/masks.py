@@ -10,7 +10,7 @@ from ..images import CONVOLUTION
 from ..kinds import ALL_GATHER, ALL_TO_ALL, COLLECTIVE_PERMUTE, KINDS, TURNED_COPY
 from .nature import CONVERT, PRODUCTS, VIEWS
 from .operands import beyond_views
-from .uses import Uses
+from .uses import Uses, read_uses
 
 SELECT = "select"
 _MOVED = VIEWS | {TURNED_COPY}
@@ -61,6 +61,25 @@ def is_mask_of_product(graph: Graph, uses: Uses, op: Op) -> bool:
     if not any(each.kind in PRODUCTS and len(uses.next_ops(each.results[0])) > 1 for each in compared):
         return False
     return all(_masks_product(graph, uses, graph.ops[reader]) for reader in uses.next_ops(op.results[0]))
+
+
+def fleeting_masks(graph: Graph) -> frozenset[int]:
+    """The comparisons of a step that no device keeps as bits, however the step is split: of what they mask one product
+    alone reads each (``is_mask_of_product``).
+    """
+    uses = read_uses(graph)
+    compared = (op.results[0] for op in graph.ops if op.kind == "compare")
+    return frozenset(mask for mask in compared if _is_fleeting(graph, uses, mask))
+
+
+def _is_fleeting(graph: Graph, uses: Uses, mask: int) -> bool:
+    selections = uses.next_ops(mask)
+    masked = [graph.ops[number] for number in selections]
+    left = {mask, *(op.results[0] for op in masked)}
+    if not masked or any(op.kind != SELECT for op in masked) or not left.isdisjoint(graph.results):
+        return False
+    read = [[op.kind for op in _beyond_moves(graph, uses, op.results[0])] for op in masked]
+    return all(len(kinds) == 1 and kinds[0] in PRODUCTS for kinds in read)
 
 
 def _masks_product(graph: Graph, uses: Uses, reader: Op) -> bool:

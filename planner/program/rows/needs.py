@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ...fusion.masks import fleeting_masks
 from ...fusion.narrow import KEEPING, NARROW, WIDE
 from ...fusion.nature import BROADCAST, CONSTANT, CONVERT, ELEMENTWISE, IN_PASSING, PRODUCTS, VIEWS
 from ...graph import Graph, Op
@@ -115,6 +116,7 @@ class _Flow:
             for value in rounded_reads(wiring, graph, each)
         }
         self.ends: dict[int, int] = {}
+        self.fleeting = fleeting_masks(graph)
         for span in held:
             kernel, value = made_by[span.value], span.value
             own = own_ops(graph, replace(kernel, writes=(value,)))
@@ -199,8 +201,11 @@ class _Flow:
         return found
 
     def _stands_for(self, kernel: Kernel, made: int, each: int, bits: int) -> bool:
-        """Whether what a kernel makes of ``each`` alone has as many numbers as a value, as wide as that is counted."""
-        return made not in kernel.writes and self.level.graph.values[made].bits >= bits and self._alone(made) == each
+        """Whether what a kernel makes of ``each`` alone has as many numbers as a value, as wide as that is counted, or
+        is a mask that is not kept.
+        """
+        is_wide = self.level.graph.values[made].bits >= bits or made in self.fleeting
+        return made not in kernel.writes and is_wide and self._alone(made) == each
 
     def product(self, position: int, number: int, num_bytes: int, doubt: float) -> Need:
         """What a product needs of a kernel's at a position; the rest is beside it."""
