@@ -182,6 +182,20 @@ def test_where_the_time_is_over_a_plan_by_hand_says_what_is_missing(num_bytes: i
         assert (result.status, result.peak_bytes) == ("feasible", 900)
 
 
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_how_many_chips_would_do_is_said_whatever_the_time(*, is_stopped: bool) -> None:
+    def minimise(layouts: object, plan: Plan, workload: FakeStep, **options: object) -> SimpleNamespace:
+        assert plan.topology is not None
+        is_larger = physical(plan.topology).num_devices > 32
+        return SimpleNamespace(plan=plan, estimate=FakeEstimate(1.0, 900 if is_larger else 8000))
+
+    solver = FakeSolver(lambda plan: (by_axes(plan)[0], 8000))
+    asked = {"solver": solver, "minimise": minimise, "time_limit_s": 0.0, "stop": lambda: is_stopped}
+    result, _, _ = ask(text="mesh: {a: 8, b: 4}\nlimits: {hbm: 1000 B}", **asked)
+    changes = [each.change for each in result.misfit.remedies] if result.misfit else []
+    assert any("devices and 'mesh: auto'" in change for change in changes) != is_stopped
+
+
 class Timid(FakeSolver):
     """Finds nothing under limits of less than twice what is needed, and proves nothing."""
 

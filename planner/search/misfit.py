@@ -40,7 +40,7 @@ def misfit(question: Question, found: Answer, limit: tuple[int, str], means: Mea
     if least is not None and least.peak_bytes <= limit_bytes:
         return _said(question, limit_bytes, limit_of, least, ())  # one that fits after all
     needing = [] if least is None else [_more(question, one.peak_bytes, one) for one in (least, quicker) if one]
-    remedies = (*worth_more(needing), *_remedies(question, means, clock))
+    remedies = (*worth_more(needing), *_remedies(question, means, clock, is_large=found.is_large))
     return _said(question, limit_bytes, limit_of, least, remedies, proven_bytes)
 
 
@@ -106,18 +106,20 @@ def worth_more(needing: Iterable[Remedy]) -> list[Remedy]:
     return found
 
 
-def _remedies(question: Question, means: Means, clock: Clock) -> Iterator[Remedy]:
-    """The changes but for more memory that were found to help; each gets its share of the time."""
+def _remedies(question: Question, means: Means, clock: Clock, *, is_large: bool) -> Iterator[Remedy]:
+    """The changes but for more memory that were found to help; each gets its share of the time. How many chips would do
+    is said whatever the time, unless the step ``is_large`` or the user wants it to end: plans laid out by hand say so.
+    """
     changes = [] if clock.over else list(_changes(question))
     for number, (change, other) in enumerate(changes):
         if clock.over:
-            return
+            break
         share = clock.part(1 / (len(changes) - number + 1))
         found = _first(other, other.limit_bytes, means, share, f"trying to {change}")
         if found is not None:
             yield _remedy(change, found)
     for change, other in _more_chips(question):
-        if clock.over:
+        if clock.stopped or (clock.over and is_large):
             return
         found = _first(other, other.limit_bytes, means, clock, f"trying to {change}")
         if found is not None:

@@ -62,6 +62,7 @@ class Answer:
     ``bound_s`` holds for every mesh of the machine, ``tried_bound_s`` for the meshes that were tried. ``further``
     searches on for so many plans until a time is over. ``least`` looks for the plan of the least memory within a time,
     where none fits, ``proven_bytes`` says what none takes less than; ``by_hand`` writes one that needs no looking for.
+    To price a plan of a step that ``is_large`` takes seconds.
     """
 
     meshes: Meshes
@@ -73,6 +74,7 @@ class Answer:
     least: Callable[[Clock], PricedPlan | None] = field(repr=False)
     proven_bytes: Callable[[], int] = field(repr=False)
     by_hand: Callable[[], PricedPlan | None] = field(repr=False)
+    is_large: bool = False
 
     @property
     def plans(self) -> tuple[PricedPlan, ...]:
@@ -171,6 +173,7 @@ def _answer(question: Question, means: Means, clock: Clock, limit: int, solving:
             least=driver.least,
             proven_bytes=proven_bytes,
             by_hand=driver.by_hand,
+            is_large=driver.board.is_large,
         )
 
     return known(driver.run())
