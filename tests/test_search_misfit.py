@@ -184,16 +184,17 @@ def test_where_the_time_is_over_a_plan_by_hand_says_what_is_missing(num_bytes: i
 
 @pytest.mark.parametrize("is_stopped", [False, True])
 def test_how_many_chips_would_do_is_said_whatever_the_time(*, is_stopped: bool) -> None:
-    def minimise(layouts: object, plan: Plan, workload: FakeStep, **options: object) -> SimpleNamespace:
-        assert plan.topology is not None
-        is_larger = physical(plan.topology).num_devices > 32
-        return SimpleNamespace(plan=plan, estimate=FakeEstimate(1.0, 900 if is_larger else 8000))
+    """On twice as many devices an axis of the plan of the least memory is twice as large, on whichever it fits."""
 
-    solver = FakeSolver(lambda plan: (by_axes(plan)[0], 8000))
-    asked = {"solver": solver, "minimise": minimise, "time_limit_s": 0.0, "stop": lambda: is_stopped}
-    result, _, _ = ask(text="mesh: {a: 8, b: 4}\nlimits: {hbm: 1000 B}", **asked)
-    changes = [each.change for each in result.misfit.remedies] if result.misfit else []
-    assert any("devices and 'mesh: auto'" in change for change in changes) != is_stopped
+    def prices(plan: Plan) -> tuple[float, int]:
+        return 1.0, 8000 if plan.mesh.sizes["b"] == 4 else 900
+
+    asked = {"solver": FakeSolver(prices), "time_limit_s": 0.0, "stop": lambda: is_stopped}
+    result, _, _ = ask(prices, "mesh: {a: 8, b: 4}\nlimits: {hbm: 1000 B}", **asked)
+    grown = [each for each in result.misfit.remedies if "devices" in each.change] if result.misfit else []
+    said = [] if is_stopped else ["take v3:8x4, 64 devices, mesh {a: 8, b: 8}"]
+    assert [each.change for each in grown] == said
+    assert [str(each.plan.topology) for each in grown] == ["v3:8x4"] * len(said)
 
 
 class Timid(FakeSolver):
