@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...chip import Chip
-from ...fusion.narrow import NARROW, WIDE
 from ...fusion.nature import PRODUCTS
 from ...graph import Sharding, Value
 from ...memory.code import least_code_bytes
@@ -19,7 +18,7 @@ from ...partition.layout import local_shape
 from ...solver.arrays import starts
 from ...solver.problem import Problem
 from ..wiring.wires import Port, Wiring
-from .lives import Brought, brought, part_bytes, points, spans
+from .lives import part_bytes, spans
 from .needs import Need
 
 
@@ -39,110 +38,12 @@ class Misfit:
     held_bytes: Mapping[int, int]
 
 
-def with_memory(
-    wiring: Wiring,
-    problem: Problem,
-    limit_bytes: int,
-    place: NDArray[np.int64],
-    chip: Chip,
-    needed: Sequence[Need],
-    doubt: float = 1.0,
-) -> Problem:
-    """The problem with rows of memory, which no solution goes beyond that fits: what a device takes at least.
-
-    One row has what is there all the time, what the step is given, what it leaves and the program itself; then each
-    point of the step has one with its temporaries too, but for those that fast memory may hold, and one more for each
-    product there that something is ``needed`` for: what it reads in another layout, and adds up over devices. Of these
-    the program may count up to ``doubt`` times as many as there are: the step laid out may have other kernels in
-    another order. ``place`` has the problem's node for each of the wiring's.
-    """
-    lent = is_tight(limit_bytes, chip.hbm_bytes)  # then temporaries may lie where results will
-    level, copies = wiring.levels[0], list(brought(wiring))
-    live = list(_held(wiring, copies, with_results=lent))
-    last = max((end for *_, end in live), default=0)
-    products = _by_point(wiring, needed, last)
-    rows = 1 + np.arange(last + 1) + np.searchsorted([point for point, _ in products], np.arange(last + 1))
-    own = {2 + point + number: need for number, (point, need) in enumerate(products)}
-    end, pieces = int(rows[-1]), list[tuple[int, NDArray[np.int64], int, int]]()
-    limits = np.full(end, limit_bytes - least_bytes(wiring, chip), np.int64)
-    limits[1:] += chip.buffer_vmem_most_bytes
-    reading: dict[tuple[int, int], set[int]] = {}
-    for row, need in own.items():
-        for value in need.read if need.at is not None else ():
-            reading.setdefault((need.at[0], value), set()).add(row)
-    for port, held, begin, until in live:
-        used = (part_bytes(wiring, port, held) / doubt).astype(np.int64)
-        pieces.append((port.node, used, int(rows[begin]), int(rows[until])))
-    for position, (port, value) in enumerate(always_there(wiring)):
-        used = part_bytes(wiring, port, level.values[value])
-        if position >= len(level.graph.arguments):
-            pieces.append((port.node, used, 0, 1 if lent else end))
-            continue
-        apart = {row for row, need in own.items() if value in need.least}
-        for copy in (each for each in copies if (each.level, each.value) == (0, value)):
-            between = range(*(int(rows[min(point, last)]) for point in (copy.begin, copy.end)))
-            alone = sorted(set(between) - reading.get((0, value), set()))  # which say so themselves
-            held = part_bytes(wiring, copy.port, _rounded(level.graph.values[value], copy))
-            extra = (np.clip(held - used.min(), 0, None) / doubt).astype(np.int64)
-            pieces += [(copy.port.node, extra, *each) for each in _runs(alone)]
-            apart.update(alone)
-        limits[list(apart)] -= used.min()
-        pieces += [(port.node, used, *each) for each in _between(sorted(apart), end)]
-    pieces += [
-        (need.node, need.passing, row, row + 1)
-        for row, need in own.items()
-        if need.node is not None and need.passing is not None
-    ]
-    return replace(
-        problem,
-        piece_nodes=np.array([int(place[node]) for node, *_ in pieces], np.int64),
-        piece_rows=np.array([between for *_, first, until in pieces for between in [(first, until)]], np.int64).reshape(
-            -1, 2
-        ),
-        usage_start=starts(np.array([len(used) for _, used, *_ in pieces], np.int64)),
-        usages=np.concatenate([np.zeros(0, np.int64), *(used for _, used, *_ in pieces)]),
-        limits=limits,
-    )
-
-
-def _held(wiring: Wiring, copies: Sequence[Brought], *, with_results: bool) -> Iterator[tuple[Port, Value, int, int]]:
-    """The temporaries as they lie where they are made, until the first point that reads them, then as all read them."""
-    known = {(copy.level, copy.value): copy for copy in copies if copy.is_all}
-    for span in spans(wiring, with_results=with_results):
-        level = wiring.levels[span.level]
-        made, value, copy = (
-            level.source[span.value],
-            level.graph.values[span.value],
-            known.get((span.level, span.value)),
-        )
-        begin = span.end if copy is None else min(max(copy.begin, span.begin), span.end)
-        if span.begin < begin:
-            yield made, value, span.begin, begin
-        if copy is not None and begin < span.end:
-            yield copy.port, _rounded(value, copy), begin, span.end
-
-
-def _rounded(value: Value, copy: Brought) -> Value:
-    """A value as it is brought there."""
-    return replace(value, dtype=NARROW) if copy.narrow and value.dtype == WIDE else value
-
-
-def _by_point(wiring: Wiring, needed: Sequence[Need], end: int) -> list[tuple[int, Need]]:
-    """What is needed for products that use something by their choice, in the order of the points before an end."""
-    begins = points(wiring) if needed else {}
-    found = [
-        (begins[need.at], need)
-        for need in needed
-        if need.at is not None and need.passing is not None and need.passing.any()
-    ]
-    return sorted((each for each in found if each[0] < end), key=lambda each: each[0])
-
-
 def with_needs(
     wiring: Wiring, problem: Problem, limit_bytes: int, place: NDArray[np.int64], chip: Chip, needed: Sequence[Need]
 ) -> Problem:
     """The problem with rows that are sure: what is there all the time, and besides that what is ``needed`` in whatever
-    order the step is computed (``needs``). As for ``with_memory``.
+    order the step is computed (``needs``). Temporaries of which fast memory may hold some are counted beyond
+    that. ``place`` has the problem's node for each of the wiring's.
     """
     lent = is_tight(limit_bytes, chip.hbm_bytes)  # then temporaries may lie where results will
     level = wiring.levels[0]
@@ -151,7 +52,9 @@ def with_needs(
         is_given = position < len(level.graph.arguments)
         apart = [row for row, need in enumerate(needed, 1) if value in need.least] if is_given else []
         used = part_bytes(wiring, port, level.values[value])
-        pieces += [(port.node, used, rows) for rows in _between(apart, 1 + len(needed) if is_given or not lent else 1)]
+        pieces += [
+            (port.node, used, rows) for rows in ranges_but(apart, 1 + len(needed) if is_given or not lent else 1)
+        ]
     for row, need in enumerate(needed, 1):
         if need.node is not None and need.used is not None:
             pieces.append((need.node, need.used, (row, row + 1)))
@@ -167,16 +70,7 @@ def with_needs(
     )
 
 
-def _runs(rows: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Rows in order as ranges."""
-    first = 0
-    for number, row in enumerate(rows):
-        if number + 1 == len(rows) or rows[number + 1] != row + 1:
-            yield rows[first], row + 1
-            first = number + 1
-
-
-def _between(apart: Sequence[int], end: int) -> Iterator[tuple[int, int]]:
+def ranges_but(apart: Sequence[int], end: int) -> Iterator[tuple[int, int]]:
     """The rows up to ``end`` but for those ``apart``, by ranges."""
     first = 0
     for row in (*apart, end):
