@@ -50,8 +50,22 @@ def rejoined(x: jax.Array, w: jax.Array, b: jax.Array, c: jax.Array, a: jax.Arra
     return (v @ a) * (jnp.sum(jax.nn.relu(h), 1, keepdims=True) + jnp.max(h, 1, keepdims=True))
 
 
+def gelu() -> Pair:
+    """The gradient of each product's end needs that as wide as it is made."""
+
+    def loss(params: Any, x: jax.Array) -> jax.Array:
+        for own in params:
+            x = x + jax.nn.gelu(x @ own["wi"] + own["b"]) @ own["wo"]
+        return jnp.mean(x**2)
+
+    own = {"wi": SHAPE(512, 2048), "wo": SHAPE(2048, 512), "b": SHAPE(2048)}
+    return small_steps.trained(loss, [own] * 2, SHAPE(2048, 512))
+
+
 STEPS: dict[str, Callable[[], Pair]] = {
     "products": lambda: small_steps.mlp(layers=2),
+    "experts": small_steps.experts,
+    "products whose ends are read as wide as they are made": gelu,
     "a loop": lambda: small_steps.scanned(8192, 1024, 2048, 3),
     "what is computed anew": lambda: (computed_anew, (SHAPE(1024, 512), SHAPE(512, 512))),
     "a view of what is gathered": lambda: (viewed, (SHAPE(512, 4096), SHAPE(4096, 4096))),
@@ -98,6 +112,27 @@ def test_no_solution_holds_less_than_is_needed(name: str, topology: str, mesh: s
             chosen, near = other, above  # those of which it says most are looked at further
 
 
+def test_rows_as_kernels_stand_have_what_products_read_in_other_layouts_and_add_up() -> None:
+    """Without that they say little more than half of what is held."""
+
+    def two(x: jax.Array, w: jax.Array, v: jax.Array) -> jax.Array:
+        return jnp.tanh(x @ w) @ v
+
+    found = program((two, (SHAPE(2048, 1024), SHAPE(1024, 4096), SHAPE(4096, 512))), "v3:2x2", "{a: 4, b: 2}")
+    free = solve(found.problem(None, nothing(found), guess=False), time_limit_s=60)
+    assert free.choices is not None
+    chosen, moves, drawn = free.choices[: len(found.deciders)], found.moves(), random.Random(0)
+    said = []
+    for _ in range(LOOKS):
+        others = list(moves.others(drawn.randrange(len(chosen)), chosen))
+        chosen = drawn.choice(others) if others else chosen
+        peak = exact_memory(found.wiring, found.choices(chosen), found.machine).peak_bytes
+        rows = found.problem(peak, nothing(found), guess=False)
+        said.append(1 + float(((used_by(usage_of(rows), np.array(chosen)) - rows.limits) / peak).max()))
+    assert np.mean(said) > 0.7
+    assert max(said) < 1.1
+
+
 def test_what_products_read_and_add_up_proves_that_nothing_fits() -> None:
     """What is live between kernels alone would allow 32 MiB."""
     pair = small_steps.mlp(8192, 1024, 4096, 1, momentum=True)
@@ -120,9 +155,18 @@ def test_what_a_loop_stacks_for_more_than_products_is_there_as_wide_as_it_is() -
     assert solve(rows, time_limit_s=60).status == "infeasible"
 
 
-@pytest.mark.parametrize(("mib", "proven"), [(27, True), (34, False)])
+def test_what_ends_a_product_is_there_while_that_is_made_and_until_it_is_read() -> None:
+    """The gradient of what experts hide is masked at the end of a product, 4 MiB in bfloat16, beside all that they
+    hide, 8 MiB, by which it is: without either 23 MiB would do.
+    """
+    found = program(small_steps.experts(), "v3:2x2", "{x: 2, y: 4}")
+    rows = found.problem(30 * MIB, nothing(found), guess=False, sure=True)
+    assert solve(rows, time_limit_s=60).status == "infeasible"
+
+
+@pytest.mark.parametrize(("mib", "proven"), [(27, True), (42, True), (43, False)])
 def test_what_no_mesh_can_hold_is_proven_without_one(mib: int, proven: bool) -> None:
-    """What is found on a mesh of 4 x 2 cores takes 62 MiB, where 33 are proven to be too little."""
+    """What is found on a mesh of 4 x 2 cores takes 60 MiB, where 42 are proven to be too little."""
     pair = small_steps.mlp(8192, 1024, 4096, 1, momentum=True)
     plan = asked("v3:2x2", "{a: 8}")
     assert plan.topology is not None

@@ -113,7 +113,24 @@ class Lowest(FakeSolver):
             return super().__call__(task, stop)
         seconds, num_bytes = self.prices(Plan(mesh=task.mesh))
         least = super().__call__(task, stop).layouts
-        return Found(status="unknown", objective_s=seconds, bound_s=0.0, least=least, least_bytes=num_bytes)
+        return Found(
+            status="unknown",
+            objective_s=seconds,
+            bound_s=0.0,
+            least=least,
+            least_bytes=num_bytes,
+            proven_bytes=7000,
+            anywhere_bytes=3000,
+        )
+
+
+def test_what_nothing_takes_less_than_is_said() -> None:
+    text = "mesh: {a: 8, b: 4}\nlimits: {hbm: 1000 B}"
+    result, _, _ = ask(text=text, solver=Lowest(by_axes))
+    assert result.misfit.proven_bytes == 7000
+    assert "no plan takes less than 6.84 KiB (7,000 bytes)" in misfit_text(result.misfit)
+    open_result, _, _ = ask(text="limits: {hbm: 1000 B}", solver=Lowest(by_axes))
+    assert 3000 <= open_result.misfit.proven_bytes <= open_result.misfit.least_bytes
 
 
 def test_what_takes_least_is_looked_for_and_not_searched_for() -> None:
@@ -163,6 +180,21 @@ def test_where_the_time_is_over_a_plan_by_hand_says_what_is_missing(num_bytes: i
         assert "7,000 bytes more" in misfit_text(result.misfit)
     else:
         assert (result.status, result.peak_bytes) == ("feasible", 900)
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_how_many_chips_would_do_is_said_whatever_the_time(*, is_stopped: bool) -> None:
+    """On twice as many devices an axis of the plan of the least memory is twice as large, on whichever it fits."""
+
+    def prices(plan: Plan) -> tuple[float, int]:
+        return 1.0, 8000 if plan.mesh.sizes["b"] == 4 else 900
+
+    asked = {"solver": FakeSolver(prices), "time_limit_s": 0.0, "stop": lambda: is_stopped}
+    result, _, _ = ask(prices, "mesh: {a: 8, b: 4}\nlimits: {hbm: 1000 B}", **asked)
+    grown = [each for each in result.misfit.remedies if "devices" in each.change] if result.misfit else []
+    said = [] if is_stopped else ["take v3:8x4, 64 devices, mesh {a: 8, b: 8}"]
+    assert [each.change for each in grown] == said
+    assert [str(each.plan.topology) for each in grown] == ["v3:8x4"] * len(said)
 
 
 class Timid(FakeSolver):

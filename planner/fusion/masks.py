@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from ..graph import Graph, Op
 from ..images import CONVOLUTION
-from ..kinds import KINDS, TURNED_COPY
-from .nature import PRODUCTS, VIEWS
+from ..kinds import ALL_GATHER, ALL_TO_ALL, COLLECTIVE_PERMUTE, KINDS, TURNED_COPY
+from .nature import CONVERT, PRODUCTS, VIEWS
 from .operands import beyond_views
-from .uses import Uses
+from .uses import Uses, read_uses
 
 SELECT = "select"
 _MOVED = VIEWS | {TURNED_COPY}
+_SENT = frozenset({TURNED_COPY, ALL_TO_ALL, COLLECTIVE_PERMUTE, ALL_GATHER, CONVERT})
 PACKED_RANK = 3
 PACKED_BITS = 32
 PACKED_BATCH = 2
@@ -62,16 +63,44 @@ def is_mask_of_product(graph: Graph, uses: Uses, op: Op) -> bool:
     return all(_masks_product(graph, uses, graph.ops[reader]) for reader in uses.next_ops(op.results[0]))
 
 
+def fleeting_masks(graph: Graph) -> frozenset[int]:
+    """The comparisons of a step that no device keeps as bits, however the step is split: of what they mask one product
+    alone reads each (``is_mask_of_product``).
+    """
+    uses = read_uses(graph)
+    compared = (op.results[0] for op in graph.ops if op.kind == "compare")
+    return frozenset(mask for mask in compared if _is_fleeting(graph, uses, mask))
+
+
+def _is_fleeting(graph: Graph, uses: Uses, mask: int) -> bool:
+    selections = uses.next_ops(mask)
+    masked = [graph.ops[number] for number in selections]
+    left = {mask, *(op.results[0] for op in masked)}
+    if not masked or any(op.kind != SELECT for op in masked) or not left.isdisjoint(graph.results):
+        return False
+    read = [[op.kind for op in _beyond_moves(graph, uses, op.results[0])] for op in masked]
+    return all(len(kinds) == 1 and kinds[0] in PRODUCTS for kinds in read)
+
+
 def _masks_product(graph: Graph, uses: Uses, reader: Op) -> bool:
     """Whether a mask's reader is no selection, or one of what is made here, for more than another product alone: of
-    what comes from other devices, or ends at the barrier before that one, the compiler compares again (seen on v3, v4,
-    v5p and v6e).
+    what comes from other devices, is sent to others, or ends at the barrier before that one, the compiler compares
+    again (seen on v3, v4, v5p and v6e; sent before the product: v3).
     """
     if reader.kind != SELECT:
         return True
-    after = [op.kind for op, _ in beyond_views(graph, uses, reader.results[0])]
+    after = [op.kind for op in _beyond_moves(graph, uses, reader.results[0])]
     is_sent = any(_is_sent_here(graph, uses, value) for value in reader.operands[1:])
     return not is_sent and not (len(after) == 1 and after[0] in PRODUCTS)
+
+
+def _beyond_moves(graph: Graph, uses: Uses, value: int) -> Iterator[Op]:
+    """What reads a value, under whatever shape and on whatever device."""
+    for op, _ in beyond_views(graph, uses, value):
+        if op.kind in _SENT:
+            yield from _beyond_moves(graph, uses, op.results[0])
+        else:
+            yield op
 
 
 def _is_sent_here(graph: Graph, uses: Uses, value: int) -> bool:

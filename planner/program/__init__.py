@@ -6,10 +6,10 @@ more than two axes are solved ``by_parts``, each order of axes by itself (``in_o
 before (``anywhere``).
 """
 
-from .anywhere import exceeds_anywhere
+from .anywhere import exceeds_anywhere, least_anywhere
 from .in_orders import Orders
 from .program import Program, build, holds_inside
 from .solving.found import Found
 from .step.known import Known
 
-__all__ = ["Found", "Known", "Orders", "Program", "build", "exceeds_anywhere", "holds_inside"]
+__all__ = ["Found", "Known", "Orders", "Program", "build", "exceeds_anywhere", "holds_inside", "least_anywhere"]

@@ -8,7 +8,7 @@ from ..convolution_layout import convolutions_in
 from ..estimate.traffic import tariff
 from ..graph import Graph
 from ..images import images
-from ..memory.tight import is_tight
+from ..memory.tight import TIGHT, is_tight
 from ..partition.target import target
 from ..topology import Machine
 from .pricing.costs import Pricing
@@ -31,17 +31,33 @@ def exceeds_anywhere(graph: Graph, mesh: Mesh, machine: Machine, limit_bytes: in
     has no less than its part of what all of them hold together. Of the ``mesh`` that the graph is on nothing matters.
     """
     several = [graph, *(body for _, op, _ in graph.walk() for body in op.bodies)]
-    if any(op.kind == REGION for each in several for op in each.ops):
-        return False  # which says itself how it is split
     if sum(value.num_bytes for each in several for value in each.values) <= limit_bytes * machine.num_devices:
         return False  # nor can more be there at once
-    if sum(len(each.ops) for each in several) > MOST_OPS:
-        return False
     lent = is_tight(limit_bytes, machine.chip.hbm_bytes)  # then temporaries may lie where results will
+    return _known_bytes(graph, mesh, machine, known, lent=lent) > limit_bytes
+
+
+def least_anywhere(graph: Graph, mesh: Mesh, machine: Machine, known: Known) -> int:
+    """The bytes of a device that a step is proven to take at least on every mesh of a machine, whatever is pinned."""
+    apart = _known_bytes(graph, mesh, machine, known, lent=False)
+    has_bytes = machine.chip.hbm_bytes
+    if not is_tight(apart, has_bytes):
+        return apart
+    lent, most = _known_bytes(graph, mesh, machine, known, lent=True), int(TIGHT * (has_bytes or 0))
+    return min(apart, max(lent, most))  # what is not tight takes no less than apart, which is more than that
+
+
+def _known_bytes(graph: Graph, mesh: Mesh, machine: Machine, known: Known, *, lent: bool) -> int:
+    """The same with temporaries where results will lie, or not; 0 of steps of which too much would have to be known."""
+    several = [graph, *(body for _, op, _ in graph.walk() for body in op.bodies)]
+    if any(op.kind == REGION for each in several for op in each.ops):
+        return 0  # which says itself how it is split
+    if sum(len(each.ops) for each in several) > MOST_OPS:
+        return 0
     key = (id(graph.ops), machine.num_devices, lent)
     if key not in known.least_bytes:
         known.least_bytes[key] = _least_bytes(graph, mesh, machine, known, lent=lent)
-    return known.least_bytes[key] > limit_bytes
+    return known.least_bytes[key]
 
 
 def _least_bytes(graph: Graph, mesh: Mesh, machine: Machine, known: Known, *, lent: bool) -> int:

@@ -35,7 +35,8 @@ from .pricing.reshards import Reshards
 from .pricing.strategies import Strategies
 from .pricing.strategy_prices import StrategyPrices
 from .rows.needs import Need, needs
-from .rows.usage import Row, local_bytes, with_memory, with_needs, with_rows
+from .rows.standing import with_memory
+from .rows.usage import Row, local_bytes, with_needs, with_rows
 from .solving.bounded import bounded
 from .solving.company import taken_together
 from .solving.exact import exact_memory
@@ -138,7 +139,7 @@ class Program:
         if sure:
             held = with_needs(self.wiring, plain, limit_bytes, at, chip, self._needs(limit_bytes, doubt))
         else:
-            held = with_memory(self.wiring, plain, limit_bytes, at, chip, doubt)
+            held = with_memory(self.wiring, plain, limit_bytes, at, chip, self._needs(limit_bytes, doubt), doubt)
         return with_rows(held, rows, at)
 
     def _needs(self, limit_bytes: int, doubt: float) -> Sequence[Need]:

@@ -93,6 +93,33 @@ class Board:
         plans = (one.beyond for one in self.every if one.beyond is not None)
         return min(plans, key=lambda plan: (plan.peak_bytes, plan.step_time_s), default=None)
 
+    def proven_bytes(self, limit_bytes: int | None) -> int:
+        """What no plan of the candidates takes less than, as far as that is known: more than the ``limit_bytes`` that
+        some are proven to have none within.
+        """
+        within = 0 if limit_bytes is None else limit_bytes + 1
+        anywhere = self.anywhere_bytes
+        return min(
+            (
+                max(
+                    one.candidate.least_bytes,
+                    one.proven_bytes,
+                    anywhere.get(one.candidate.policy, 0),
+                    within if one.infeasible else 0,
+                )
+                for one in self.tried
+            ),
+            default=0,
+        )
+
+    @property
+    def anywhere_bytes(self) -> dict[int, int]:
+        """What plans take at least on any mesh, by policy, of those of which that is known."""
+        found: dict[int, int] = {}
+        for one in self.tried:
+            found[one.candidate.policy] = max(found.get(one.candidate.policy, 0), one.anywhere_bytes)
+        return found
+
     @property
     def bound_s(self) -> float:
         """What no plan of the candidates takes less than; infinite where none has a plan."""

@@ -118,7 +118,7 @@ class _Fitting:
             if again is None or again.plan is None:
                 other = self._other(found, math.inf)
                 if other is None:
-                    return self._nothing(first, found, again.misfit.remedies if again and again.misfit else ())
+                    return self._nothing(first, found, again.misfit if again else None)
                 found = other
                 break
             found = again
@@ -272,8 +272,10 @@ class _Fitting:
                 kept.append(replace(one, plan=_finished(asked, one.plan, status, bound_s)))
         return tuple(kept)
 
-    def _nothing(self, first: SearchResult, found: SearchResult, remedies: Iterable[Remedy]) -> SearchResult:
-        """The result where every plan that was found takes more than it was predicted to: nothing, and why."""
+    def _nothing(self, first: SearchResult, found: SearchResult, lower: Misfit | None) -> SearchResult:
+        """The result where every plan that was found takes more than it was predicted to: nothing, and why; ``lower``
+        says why nothing fits within a lower limit.
+        """
         limit, limit_of = self.limit
         least = min((word.compiled_bytes for word in self.said if word.compiled_bytes), default=None)
         memory = found.estimate.memory if found.estimate else None
@@ -284,7 +286,8 @@ class _Fitting:
             by_compiler=True,
             bytes_by_kind=dict(found.estimate.bytes_by_kind) if found.estimate else {},
             tensors=tuple((live.name, live.num_bytes) for live in memory.tensors[:LARGEST]) if memory else (),
-            remedies=tuple(remedies),
+            proven_bytes=lower.proven_bytes if lower else 0,
+            remedies=lower.remedies if lower else (),
         )
         nothing = replace(
             found,

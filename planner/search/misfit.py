@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 from ...dsl.errors import PlanError
-from ...dsl.plan import Auto, Limits, Mesh, Plan, Remat, Rule, Topology
+from ...dsl.plan import Auto, Axis, Limits, Mesh, Plan, Remat, Rule, Topology
 from ..estimate.limit import memory_limit
 from ..explain.rows import binary
 from ..topology import Machine, physical, problems
@@ -35,11 +38,13 @@ def misfit(question: Question, found: Answer, limit: tuple[int, str], means: Mea
         room_bytes = int(least.peak_bytes * (1 + ROOM))
         quicker = _first(question, room_bytes, means, clock.part(QUICKER_SHARE), "trying so much memory") or least
         least = min((least, quicker), key=lambda one: (one.peak_bytes, one.step_time_s))
+    proven_bytes = min(found.proven_bytes(), least.peak_bytes if least else sys.maxsize)
     if least is not None and least.peak_bytes <= limit_bytes:
         return _said(question, limit_bytes, limit_of, least, ())  # one that fits after all
     needing = [] if least is None else [_more(question, one.peak_bytes, one) for one in (least, quicker) if one]
-    remedies = (*worth_more(needing), *_remedies(question, means, clock))
-    return _said(question, limit_bytes, limit_of, least, remedies)
+    growing = None if found.is_large else least
+    remedies = (*worth_more(needing), *_remedies(question, means, clock, growing))
+    return _said(question, limit_bytes, limit_of, least, remedies, proven_bytes)
 
 
 def of_plan(question: Question, plan: PricedPlan, best: PricedPlan | None) -> Misfit:
@@ -51,7 +56,12 @@ def of_plan(question: Question, plan: PricedPlan, best: PricedPlan | None) -> Mi
 
 
 def _said(
-    question: Question, limit_bytes: int, limit_of: str, least: PricedPlan | None, remedies: Iterable[Remedy]
+    question: Question,
+    limit_bytes: int,
+    limit_of: str,
+    least: PricedPlan | None,
+    remedies: Iterable[Remedy],
+    proven_bytes: int = 0,
 ) -> Misfit:
     tensors = least.estimate.memory.tensors if least else ()
     return Misfit(
@@ -62,6 +72,7 @@ def _said(
         tensors=tuple((live.name, live.num_bytes) for live in tensors[:LARGEST]),
         remedies=tuple(remedies),
         marks_blocks=least is None or question.workload.remat_policies != (NO_REMAT,),
+        proven_bytes=proven_bytes,
         least=least,
     )
 
@@ -98,23 +109,46 @@ def worth_more(needing: Iterable[Remedy]) -> list[Remedy]:
     return found
 
 
-def _remedies(question: Question, means: Means, clock: Clock) -> Iterator[Remedy]:
-    """The changes but for more memory that were found to help; each gets its share of the time."""
+def _remedies(question: Question, means: Means, clock: Clock, growing: PricedPlan | None) -> Iterator[Remedy]:
+    """The changes but for more memory that were found to help; each gets its share of the time. How many chips would do
+    is said whatever that is, unless the user wants it to end: of a plan that is ``growing`` an axis may be larger.
+    """
     changes = [] if clock.over else list(_changes(question))
     for number, (change, other) in enumerate(changes):
         if clock.over:
-            return
+            break
         share = clock.part(1 / (len(changes) - number + 1))
         found = _first(other, other.limit_bytes, means, share, f"trying to {change}")
         if found is not None:
             yield _remedy(change, found)
     for change, other in _more_chips(question):
-        if clock.over:
+        if clock.stopped:
             return
-        found = _first(other, other.limit_bytes, means, clock, f"trying to {change}")
+        found = None if clock.over else _first(other, other.limit_bytes, means, clock, f"trying to {change}")
         if found is not None:
             yield _remedy(change, found)
             return
+        grown = None if growing is None else _grown(other, growing.plan)
+        if grown is not None:
+            sizes = ", ".join(f"{name}: {size}" for name, size in grown.plan.mesh.sizes.items())
+            yield _remedy(
+                f"take {other.machine.topology}, {other.machine.num_devices} devices, mesh {{{sizes}}}", grown
+            )
+            return
+
+
+def _grown(question: Question, plan: Plan) -> PricedPlan | None:
+    """The fastest that fits of a plan's layouts on a larger machine, an axis of its mesh as many times as large."""
+    sizes = {name: size or 1 for name, size in plan.mesh.sizes.items()}
+    times, rest = divmod(question.machine.num_devices, math.prod(sizes.values()))
+    fitting = []
+    for grows in sizes if rest == 0 else ():
+        axes = tuple(Axis(name=name, size=size * (times if name == grows else 1)) for name, size in sizes.items())
+        larger = replace(plan, topology=question.plan.topology, mesh=Mesh(axes=axes), result=None)
+        with suppress(PlanError):
+            found = PricedPlan(plan=larger, estimate=question.workload.estimate(larger))
+            fitting += [found] if found.peak_bytes <= (question.limit_bytes or 0) else []
+    return min(fitting, key=lambda one: (one.step_time_s, one.peak_bytes), default=None)
 
 
 def _remedy(change: str, found: PricedPlan) -> Remedy:

@@ -61,7 +61,8 @@ class Answer:
 
     ``bound_s`` holds for every mesh of the machine, ``tried_bound_s`` for the meshes that were tried. ``further``
     searches on for so many plans until a time is over. ``least`` looks for the plan of the least memory within a time,
-    where none fits; ``by_hand`` writes one that needs no looking for.
+    where none fits, ``proven_bytes`` says what none takes less than; ``by_hand`` writes one that needs no looking for.
+    To price a plan of a step that ``is_large`` takes seconds.
     """
 
     meshes: Meshes
@@ -71,7 +72,9 @@ class Answer:
     tried_bound_s: float
     further: Callable[[int, Clock], Answer] = field(repr=False)
     least: Callable[[Clock], PricedPlan | None] = field(repr=False)
+    proven_bytes: Callable[[], int] = field(repr=False)
     by_hand: Callable[[], PricedPlan | None] = field(repr=False)
+    is_large: bool = False
 
     @property
     def plans(self) -> tuple[PricedPlan, ...]:
@@ -152,17 +155,25 @@ def _answer(question: Question, means: Means, clock: Clock, limit: int, solving:
         on_progress=means.on_progress,
     )
 
+    def proven_bytes() -> int:
+        known, untried = driver.board.proven_bytes(question.limit_bytes), driver.board.anywhere_bytes.values()
+        return known if untried_s() == math.inf else min(known, *untried)
+
+    def untried_s() -> float:
+        return max(tried.even_s, driver.board.untried_s) if listed.left_out else math.inf
+
     def known(rows: Sequence[Tried]) -> Answer:
-        untried_s = max(tried.even_s, driver.board.untried_s) if listed.left_out else math.inf
         return Answer(
             meshes=listed,
             tried=tuple(rows),
             ranked=tuple(driver.board.ranked),
-            bound_s=min(driver.board.bound_s, untried_s),
+            bound_s=min(driver.board.bound_s, untried_s()),
             tried_bound_s=driver.board.bound_s,
             further=lambda wanted, until: known(driver.further(wanted, until)),
             least=driver.least,
+            proven_bytes=proven_bytes,
             by_hand=driver.by_hand,
+            is_large=driver.board.is_large,
         )
 
     return known(driver.run())

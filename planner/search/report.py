@@ -79,11 +79,14 @@ def misfit_text(misfit: Misfit) -> str:
     limit = f"The limit is {binary(misfit.limit_bytes)} ({misfit.limit_bytes:,} bytes, of {misfit.limit_of})"
     if misfit.least_bytes is None and misfit.by_compiler:
         return f"{limit}; the compiler did not say by how much the plans that were found are above it."
+    proven = misfit.proven_bytes
+    none_less = f"no plan takes less than {binary(proven)} ({proven:,} bytes)" if proven else ""
     if misfit.least_bytes is None:
-        return f"{limit}; no plan was found beyond it either in the time left."
+        nothing = f"{limit}; no plan was found beyond it either in the time left"
+        return f"{nothing}; {none_less}." if none_less else f"{nothing}."
     marks = "" if misfit.marks_blocks else " The step marks no blocks that may be computed again (meshwright.remat)."
     least = "the least that a plan was found to need" + (", compiled," if misfit.by_compiler else ", predicted,")
-    return f"{limit}; {least} is {misfit.missing_bytes:,} bytes more.{marks}"
+    return f"{limit}; {least} is {misfit.missing_bytes:,} bytes more{'; ' if none_less else ''}{none_less}.{marks}"
 
 
 def tables(result: SearchResult) -> list[Rows]:

@@ -105,7 +105,8 @@ class Misfit:
 
     ``bytes_by_kind`` is what it is made of, ``tensors`` are the largest at that peak, with a device's bytes;
     ``remedies`` the changes that were found to help, the smallest first. ``marks_blocks`` says whether the step marks
-    blocks that may be computed again; ``least`` is the plan of ``least_bytes``.
+    blocks that may be computed again; ``least`` is the plan of ``least_bytes``. No plan is predicted to take less than
+    ``proven_bytes``, as far as that is known.
     """
 
     limit_bytes: int
@@ -116,6 +117,7 @@ class Misfit:
     remedies: tuple[Remedy, ...] = ()
     marks_blocks: bool = True
     by_compiler: bool = False
+    proven_bytes: int = 0
     least: PricedPlan | None = field(default=None, repr=False)
 
     @property
@@ -131,6 +133,7 @@ class Misfit:
             "least_bytes": self.least_bytes,
             "missing_bytes": self.missing_bytes,
             "by_compiler": self.by_compiler,
+            "proven_bytes": self.proven_bytes,
             "bytes_by_kind": dict(self.bytes_by_kind),
             "marks_blocks": self.marks_blocks,
             "tensors": [{"path": path, "bytes": num_bytes} for path, num_bytes in self.tensors],

@@ -376,6 +376,8 @@ class Solving:
 def _keep_least(one: Tried, found: Found) -> None:
     if found.least and (not one.least or found.least_bytes < one.least_bytes):
         one.least, one.least_bytes = found.least, found.least_bytes
+    one.proven_bytes = max(one.proven_bytes, found.proven_bytes)
+    one.anywhere_bytes = max(one.anywhere_bytes, found.anywhere_bytes)
 
 
 def beside(candidate: Candidate, objective_s: float, layouts: Mapping[str, Sharding]) -> Tried:

@@ -70,7 +70,8 @@ class Found:
     ``bound_s`` counts what exact prices taught, ``floor_s`` the costs of kernels alone. ``credit_s`` is the most that a
     solution was seen to take less than its costs; where nothing was priced it is not in the bounds. ``least_s`` is what
     the step takes at least on any mesh of the machine. Where nothing fits, ``least`` are the layouts of the least
-    memory that were seen, which take ``least_bytes``; ``anywhere`` says that nothing does on any mesh. ``near`` are
+    memory that were seen, which take ``least_bytes``; ``anywhere`` says that nothing does on any mesh. Where these were
+    asked for, nothing takes less than ``proven_bytes``, and on no mesh than ``anywhere_bytes``. ``near`` are
     some that take a little more than the limit and may take less time, ``second`` the layouts next to the best, and
     ``second_s``. ``inside`` says whether pins are of what stays inside of kernels. ``took_s`` is what building the
     program and solving it took; ``ended`` says that the time ended that.
@@ -87,6 +88,8 @@ class Found:
     layouts: Mapping[str, Sharding] = field(default_factory=dict, repr=False)
     least: Mapping[str, Sharding] = field(default_factory=dict, repr=False)
     least_bytes: int = 0
+    proven_bytes: int = 0
+    anywhere_bytes: int = 0
     near: Sequence[Near] = field(default=(), repr=False)
     second: Mapping[str, Sharding] = field(default_factory=dict, repr=False)
     second_s: float = math.inf
@@ -181,7 +184,7 @@ class Solver:
         from ..compute.speed import speed_of
         from ..estimate.limit import memory_limit
         from ..program import Found as Proven
-        from ..program import Known, Orders, build, exceeds_anywhere, holds_inside
+        from ..program import Known, Orders, build, exceeds_anywhere, holds_inside, least_anywhere
 
         begin_s = time.monotonic()
         known = self._known = self._known or Known()
@@ -270,6 +273,8 @@ class Solver:
             layouts=layouts,
             least=dict(found.least or {}),
             least_bytes=found.peak_bytes,
+            proven_bytes=found.proven_bytes,
+            anywhere_bytes=least_anywhere(task.graph, task.mesh, task.machine, known) if task.lowest else 0,
             near=tuple(Near(**each._asdict()) for each in found.near),
             second=dict(found.second or {}),
             second_s=found.second_s,

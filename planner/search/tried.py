@@ -22,9 +22,10 @@ class Tried:
     granted than ``bound_s``; both allow that a plan takes ``credit_s`` less than its program says. ``loose_s`` is what
     plans take at least that need not keep pins on what stays inside of kernels. ``given_s`` is the time that it was not
     solved in, infinite where it was. ``least`` are layouts that take ``least_bytes``, the least that was seen, where
-    none fit, ``near`` some that take a little more than the limit, ``second`` those that were next to the best, and
-    ``second_s``; ``beyond`` is a plan that does not fit. ``inside`` says that pins are of what stays inside of kernels,
-    ``anywhere`` that no mesh has a plan with its policy.
+    none fit, and nothing takes less than ``proven_bytes``, nor on any mesh than ``anywhere_bytes``; ``near`` some that
+    take a little more than the limit, ``second`` those that were next to the best, and ``second_s``; ``beyond`` is a
+    plan that does not fit. ``inside`` says that pins are of what stays inside of kernels, ``anywhere`` that no mesh has
+    a plan with its policy.
     """
 
     candidate: Candidate
@@ -40,6 +41,8 @@ class Tried:
     priced: PricedPlan | None = None
     least: Mapping[str, Sharding] = field(default_factory=dict, repr=False)
     least_bytes: int = 0
+    proven_bytes: int = 0
+    anywhere_bytes: int = 0
     near: Sequence[Near] = field(default=(), repr=False)
     second: Mapping[str, Sharding] = field(default_factory=dict, repr=False)
     second_s: float = math.inf

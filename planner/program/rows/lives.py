@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,6 +15,7 @@ from ...kernels import Kernel
 from ...memory.tensors.tiles import stored_bytes
 from ...partition.layout import local_shape
 from ..step.passing import own_reads
+from ..wiring.reading import rounded_reads
 from ..wiring.wires import Level, Node, Port, Wiring
 
 
@@ -39,6 +41,54 @@ def spans(wiring: Wiring, *, with_results: bool = False) -> Iterator[Span]:
     _number(wiring, wiring.levels[0], 0, begins)
     for level in wiring.levels:
         yield from _level_spans(wiring, level, begins, with_results=with_results and level.number == 0)
+
+
+def points(wiring: Wiring) -> dict[tuple[int, int], int]:
+    """The point at which each kernel begins, by its level and its position there."""
+    begins: dict[int, tuple[int, int]] = {}
+    _number(wiring, wiring.levels[0], 0, begins)
+    found: dict[tuple[int, int], int] = {}
+    for level in wiring.levels:
+        point, _ = begins[level.number]
+        for position in range(len(level.program.kernels)):
+            found[level.number, position] = point
+            point = max((begins[number][1] for number in level.inner.get(position, ())), default=point + 1)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """A value that several read in the layout that a node chooses, into which it is brought: from the first point that
+    reads it so to the one before another. ``narrow`` says that it is rounded for them.
+    """
+
+    level: int
+    value: int
+    port: Port
+    begin: int
+    end: int
+    narrow: bool
+    is_all: bool
+
+
+def brought(wiring: Wiring) -> Iterator[Brought]:
+    """What is brought into another layout for several; ``is_all`` of it where all who read a value do so."""
+    begins = points(wiring)
+    for level in wiring.levels:
+        several: dict[tuple[int, int], list[int]] = {}
+        for position, node in level.kernels.items():
+            for value in own_reads(level.graph, level.program.kernels[position]):
+                through = wiring.through.get((wiring.shared.get(node, node), value), -1)
+                several.setdefault((value, through), []).append(position)
+        read = Counter(value for value, _ in several)
+        for (value, node), positions in several.items():
+            if node < 0 or value not in wiring.nodes[node].layouts:
+                continue
+            kernels = (level.program.kernels[position] for position in positions)
+            narrow = all(value in rounded_reads(wiring, level.graph, kernel) for kernel in kernels)
+            at = [begins[level.number, position] for position in positions]
+            port = Port(node, tuple(wiring.nodes[node].layouts[value]))
+            yield Brought(level.number, value, port, min(at), max(at) + 1, narrow, read[value] == 1)
 
 
 def part_bytes(wiring: Wiring, port: Port, value: Value) -> NDArray[np.int64]:
@@ -76,6 +126,7 @@ def _level_spans(
     put = {value for kernel in kernels if id(kernel) in free for value in kernel.reads}
     made: dict[int, int] = {}
     last: dict[int, int] = {}
+    products_at: dict[int, int] = {}
     for position, kernel in enumerate(kernels):
         until = point + 1
         if position in level.inner:
@@ -87,10 +138,12 @@ def _level_spans(
         carried = _carried(graph, kernel)
         for value in own_reads(graph, kernel) if not kernel.bodies else kernel.reads:
             last[value] = point if value in carried else until
+        products = [read for read in kernel.reads if _is_ended(wiring, level, read)]
         for value in left:
-            in_place = not kernel.bodies and _lies_in_place(graph, kernel, value)
-            made[value] = until if in_place else point
+            in_place = not kernel.bodies and _lies_in_place(graph, kernel, value, products)
+            made[value] = until if in_place else min([point, *(products_at[read] for read in products)])
             last[value] = made[value] if value in put else until
+            products_at[value] = point
         point = until
     last |= dict.fromkeys(kept & made.keys(), end)
     for value, begin in made.items():
@@ -129,11 +182,21 @@ def _carried(graph: Graph, kernel: Kernel) -> set[int]:
     return set(loop.operands[: len(loop.results)]) if kernel.bodies and loop.kind == "while" else set()
 
 
-def _lies_in_place(graph: Graph, kernel: Kernel, value: int) -> bool:
-    """Whether a kernel may write a value where something that it reads lies, number by number."""
+def _lies_in_place(graph: Graph, kernel: Kernel, value: int, products: Sequence[int]) -> bool:
+    """Whether a kernel may write a value where something that it reads lies, number by number, which ends ``products``
+    that themselves lie nowhere.
+    """
     if any(graph.ops[number].kind in PRODUCTS for number in kernel.ops):
         return False
-    return any(graph.values[read].num_elements == graph.values[value].num_elements for read in kernel.reads)
+    known = graph.values[value]
+    others = (graph.values[read] for read in kernel.reads if read not in products)
+    return any(other.num_elements == known.num_elements and other.bits == known.bits for other in others)
+
+
+def _is_ended(wiring: Wiring, level: Level, value: int) -> bool:
+    """Whether a product makes a value for what ends it."""
+    port = level.source.get(value)
+    return port is not None and wiring.nodes[port.node].ended is not None
 
 
 def _is_passing(node: Node) -> bool:

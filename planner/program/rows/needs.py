@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...fusion.narrow import NARROW, WIDE
-from ...fusion.nature import BROADCAST, CONSTANT, ELEMENTWISE, IN_PASSING, PRODUCTS, VIEWS
+from ...fusion.masks import fleeting_masks
+from ...fusion.narrow import KEEPING, NARROW, WIDE
+from ...fusion.nature import BROADCAST, CONSTANT, CONVERT, ELEMENTWISE, IN_PASSING, PRODUCTS, VIEWS
 from ...graph import Graph, Op
 from ...kernels import Kernel
 from ...kinds import KINDS
-from ..step.passing import own_ops
+from ..step.passing import own_ops, own_reads
 from ..wiring.reading import rounded_reads
 from ..wiring.wires import Level, Wiring
 from .lives import Span, part_bytes, spans
@@ -29,6 +30,8 @@ NARROW_BITS = 16
 """Of a number that products read, at most: what is wider they round, and it may be sent so."""
 FILLED = frozenset({BROADCAST, CONSTANT, "iota", "allocate"})
 PASSED = IN_PASSING | FILLED
+ROUNDING = KEEPING | PRODUCTS | {CONVERT}
+"""What may have a value as narrow as products read it, where it reads it."""
 
 Bytes = NDArray[np.int64]
 
@@ -36,12 +39,17 @@ Bytes = NDArray[np.int64]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
     """What is there beside what the step is given and leaves: ``num_bytes`` whatever is chosen, and what a ``node``
-    uses by its choice. Of the arguments in ``least`` no more than that many bytes are counted besides.
+    uses by its choice, that of the kernel ``at`` a level and a position in it. ``passing`` is what of that is no
+    temporary itself, ``read`` what it is for a value that is read. Of the arguments in ``least`` no more than that many
+    bytes are counted besides.
     """
 
     num_bytes: int
     node: int | None = None
+    at: tuple[int, int] | None = None
     used: Bytes | None = None
+    passing: Bytes | None = None
+    read: Mapping[int, Bytes] = field(default_factory=dict)
     least: Mapping[int, int]
 
 
@@ -107,24 +115,79 @@ class _Flow:
             for each in (level.program.kernels[position] for position in level.kernels)
             for value in rounded_reads(wiring, graph, each)
         }
+        self.ends: dict[int, int] = {}
+        self.fleeting = fleeting_masks(graph)
         for span in held:
             kernel, value = made_by[span.value], span.value
             own = own_ops(graph, replace(kernel, writes=(value,)))
-            if all(graph.ops[number].kind in PASSED for number in own):
+            product = (
+                self._ended_by(kernel, value) if all(graph.ops[number].kind in PASSED for number in own) else value
+            )
+            if product is None:
                 continue
-            known = graph.values[value]
-            known = replace(known, dtype=NARROW) if value in self.narrow and known.dtype == WIDE else known
-            least = part_bytes(wiring, level.source[value], known).min() if padded else known.num_bytes
-            self.least[value] = int(least)
-            self.until[value] = {each.ops[-1]: self._until(each, value) for each in readers.get(value, ())}
-            maker, last = self.makers[value], 0
-            for each in self.until[value].values():
-                last |= each
-            self.num_bytes += self.least[value] * _bits(behind[maker] & last & ~(1 << maker), len(graph.ops))
+            forms = [self._least_bytes(each, padded=padded) for each in dict.fromkeys((value, product))]
+            least, wide = (min(each) for each in zip(*forms, strict=True))
+            self.least[value] = least
+            reading = readers.get(value, [])
+            self.until[value] = {each.ops[-1]: self._until(each, value, self._bits_of(value)) for each in reading}
+            maker, last, last_wide = self.makers[product], 0, 0
+            for each in reading:
+                last |= self.until[value][each.ops[-1]]
+                if wide > least and not self._may_round(each, value):
+                    last_wide |= self._until(each, value, graph.values[value].bits)
+            behind_it = behind[maker] & ~(1 << maker)
+            self.num_bytes += least * _bits(behind_it & last, len(graph.ops))
+            self.num_bytes += (wide - least) * _bits(behind_it & last_wide, len(graph.ops))
 
-    def _until(self, kernel: Kernel, value: int) -> int:
+    def _least_bytes(self, value: int, *, padded: bool) -> tuple[int, int]:
+        """What one device holds of a value at least, as narrow as products read it, and as wide as it is."""
+        known, source = self.level.graph.values[value], self.level.source[value]
+        found = [
+            int(part_bytes(self.wiring, source, each).min()) if padded else each.num_bytes
+            for each in (replace(known, dtype=NARROW) if self._is_narrowed(value) else known, known)
+        ]
+        return found[0], found[1]
+
+    def _is_narrowed(self, value: int) -> bool:
+        """Whether some products round a value, which may lie so for these."""
+        return value in self.narrow and self.level.graph.values[value].dtype == WIDE
+
+    def _bits_of(self, value: int) -> int:
+        """Of a number of a value, as narrow as products read it."""
+        bits = self.level.graph.values[value].bits
+        return min(bits, NARROW_BITS) if value in self.narrow else bits
+
+    def _may_round(self, kernel: Kernel, value: int) -> bool:
+        """Whether a kernel may have a value as narrow as products read it."""
+        ops = (self.level.graph.ops[number] for number in kernel.ops)
+        return bool(kernel.bodies) or any(op.kind in ROUNDING for op in ops if value in op.operands)
+
+    def _ended_by(self, kernel: Kernel, value: int) -> int | None:
+        """The product that a value is computed of number by number at the end of, if it is: computed anew it would be
+        of what the product makes, so one of the two is there.
+        """
+        graph, size = self.level.graph, self.level.graph.values[value].num_elements
+        for read in own_reads(graph, replace(kernel, writes=(value,))):
+            port = self.level.source.get(read)
+            is_end = port is not None and self.wiring.nodes[port.node].ended is not None
+            if is_end and read in self.makers and graph.values[read].num_elements == size:
+                if not self._may_take_place(kernel, value, read):
+                    self.ends[read] = value
+                return read
+        return None
+
+    def _may_take_place(self, kernel: Kernel, value: int, product: int) -> bool:
+        """Whether a value may be written where something else that its kernel reads lies."""
+        values, own = self.level.graph.values, {self._bits_of(value), self.level.graph.values[value].bits}
+        others = (read for read in kernel.reads if read != product)
+        return any(
+            values[read].num_elements == values[value].num_elements and values[read].bits in own for read in others
+        )
+
+    def _until(self, kernel: Kernel, value: int, bits: int) -> int:
         """The operations that are done before a kernel is done with a value that it reads, or with what it computes of
-        it alone that is no smaller. A collective may part products and sums from what the kernel does with these.
+        it alone that is no smaller, so many ``bits`` a number. A collective may part products and sums from what the
+        kernel does with these.
         """
         if kernel.bodies:
             return self.before[kernel.ops[-1]]
@@ -134,21 +197,22 @@ class _Flow:
             for number in kernel.ops:
                 if each in ops[number].operands:
                     found |= self.before[number]
-                    waiting += (made for made in ops[number].results if self._stands_for(kernel, made, each, value))
+                    waiting += (made for made in ops[number].results if self._stands_for(kernel, made, each, bits))
         return found
 
-    def _stands_for(self, kernel: Kernel, made: int, each: int, value: int) -> bool:
-        """Whether what a kernel makes of ``each`` alone has as many numbers as a value, as wide as that is counted."""
-        values = self.level.graph.values
-        wide = min(values[value].bits, NARROW_BITS) if value in self.narrow else values[value].bits
-        return made not in kernel.writes and values[made].bits >= wide and self._alone(made) == each
+    def _stands_for(self, kernel: Kernel, made: int, each: int, bits: int) -> bool:
+        """Whether what a kernel makes of ``each`` alone has as many numbers as a value, as wide as that is counted, or
+        is a mask that is not kept.
+        """
+        is_wide = self.level.graph.values[made].bits >= bits or made in self.fleeting
+        return made not in kernel.writes and is_wide and self._alone(made) == each
 
     def product(self, position: int, number: int, num_bytes: int, doubt: float) -> Need:
         """What a product needs of a kernel's at a position; the rest is beside it."""
         graph, node = self.level.graph, self.level.kernels[position]
         op, kernel = graph.ops[number], self.level.program.kernels[position]
         local = self._parts(position, number)
-        used, least = np.zeros(len(self.wiring.nodes[node].costs), np.int64), dict[int, int]()
+        reading, least = dict[int, Bytes](), dict[int, int]()
         for root, (place, bits) in self._roots(op).items() if local else ():
             elements = np.array([math.prod(each[place]) if each else 0 for each in local], np.int64)
             read = elements * min(bits, NARROW_BITS) // 8
@@ -164,12 +228,15 @@ class _Flow:
             else:
                 read = np.clip(read - known, 0, None)
             least.update({root: known} if is_given else {})
-            used += (read / doubt).astype(np.int64)
+            reading[root] = (read / doubt).astype(np.int64)
+        used = np.sum([np.zeros(len(self.wiring.nodes[node].costs), np.int64), *reading.values()], axis=0)
         made = np.array([math.prod(each[2]) if each else 0 for each in local], np.int64)
         bits = graph.values[op.results[0]].bits
         made *= np.array([bits if each and each[3] else min(bits, NARROW_BITS) for each in local], np.int64)
-        used += (made // 8 / doubt).astype(np.int64) if local else 0
-        return Need(num_bytes=num_bytes, node=node, used=used, least=least)
+        made = (made // 8 / doubt).astype(np.int64) if local else np.zeros_like(used)
+        sums = np.array([bool(each and each[3]) for each in local], bool) if local else np.zeros(len(used), bool)
+        at, passing = (self.level.number, position), used + np.where(sums, made, 0)
+        return Need(num_bytes=num_bytes, node=node, at=at, used=used + made, passing=passing, read=reading, least=least)
 
     def _roots(self, op: Op) -> dict[int, tuple[int, int]]:
         """What the operands of a product are computed of that lies in memory, with their places and the fewest bits of
@@ -225,7 +292,8 @@ class _Flow:
         lying = list(zip(*(layouts[value] for value in values), strict=True))
         pieces = {each: strategies.prices.pieces.of(alone, each).graph for each in dict.fromkeys(lying)}
         left = self.level.graph.results
-        is_left, is_held = any(made in left for made in kernel.writes), op.results[0] in self.least
+        is_left = any(made in left for made in kernel.writes)
+        is_held = op.results[0] in self.least or op.results[0] in self.ends
         shapes = {each: _multiplied(graph, is_left=is_left, is_held=is_held) for each, graph in pieces.items()}
         return [shapes[each] for each in lying]
 

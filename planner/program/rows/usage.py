@@ -38,46 +38,12 @@ class Misfit:
     held_bytes: Mapping[int, int]
 
 
-def with_memory(
-    wiring: Wiring, problem: Problem, limit_bytes: int, place: NDArray[np.int64], chip: Chip, doubt: float = 1.0
-) -> Problem:
-    """The problem with rows of memory, which no solution goes beyond that fits: what a device takes at least.
-
-    One row has what is there all the time, what the step is given, what it leaves and the program itself; then each
-    point of the step has one with its temporaries too, but for those that fast memory may hold. Of these the program
-    may count up to ``doubt`` times as many as there are: the step laid out may have other kernels in another order.
-    ``place`` has the problem's node for each of the wiring's.
-    """
-    lent = is_tight(limit_bytes, chip.hbm_bytes)  # then temporaries may lie where results will
-    level = wiring.levels[0]
-    always = [(port, part_bytes(wiring, port, level.values[value])) for port, value in always_there(wiring)]
-    live = [
-        (wiring.levels[span.level].source[span.value], wiring.levels[span.level].graph.values[span.value], span)
-        for span in spans(wiring, with_results=lent)
-    ]
-    points = max((span.end for *_, span in live), default=0)
-    pieces = [(port, used, 0, 1) for port, used in always]
-    given = len(level.graph.arguments) if lent else len(always)
-    pieces += [(port, used, 1, 1 + points) for port, used in always[:given] if points]
-    for port, value, span in live:
-        used = (part_bytes(wiring, port, value) / doubt).astype(np.int64)
-        pieces.append((port, used, 1 + span.begin, 1 + span.end))
-    least = least_bytes(wiring, chip)
-    return replace(
-        problem,
-        piece_nodes=np.array([int(place[port.node]) for port, *_ in pieces], np.int64),
-        piece_rows=np.array([rows for *_, first, end in pieces for rows in [(first, end)]], np.int64).reshape(-1, 2),
-        usage_start=starts(np.array([len(used) for _, used, *_ in pieces], np.int64)),
-        usages=np.concatenate([np.zeros(0, np.int64), *(used for _, used, *_ in pieces)]),
-        limits=limit_bytes - least + np.array([0] + [chip.buffer_vmem_most_bytes] * points, np.int64),
-    )
-
-
 def with_needs(
     wiring: Wiring, problem: Problem, limit_bytes: int, place: NDArray[np.int64], chip: Chip, needed: Sequence[Need]
 ) -> Problem:
     """The problem with rows that are sure: what is there all the time, and besides that what is ``needed`` in whatever
-    order the step is computed (``needs``). As for ``with_memory``.
+    order the step is computed (``needs``). Temporaries of which fast memory may hold some are counted beyond
+    that. ``place`` has the problem's node for each of the wiring's.
     """
     lent = is_tight(limit_bytes, chip.hbm_bytes)  # then temporaries may lie where results will
     level = wiring.levels[0]
@@ -86,7 +52,9 @@ def with_needs(
         is_given = position < len(level.graph.arguments)
         apart = [row for row, need in enumerate(needed, 1) if value in need.least] if is_given else []
         used = part_bytes(wiring, port, level.values[value])
-        pieces += [(port.node, used, rows) for rows in _between(apart, 1 + len(needed) if is_given or not lent else 1)]
+        pieces += [
+            (port.node, used, rows) for rows in ranges_but(apart, 1 + len(needed) if is_given or not lent else 1)
+        ]
     for row, need in enumerate(needed, 1):
         if need.node is not None and need.used is not None:
             pieces.append((need.node, need.used, (row, row + 1)))
@@ -102,7 +70,7 @@ def with_needs(
     )
 
 
-def _between(apart: Sequence[int], end: int) -> Iterator[tuple[int, int]]:
+def ranges_but(apart: Sequence[int], end: int) -> Iterator[tuple[int, int]]:
     """The rows up to ``end`` but for those ``apart``, by ranges."""
     first = 0
     for row in (*apart, end):

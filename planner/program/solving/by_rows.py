@@ -19,6 +19,10 @@ EFFORT = 0.02
 """How hard (``solver.solve``): what is not proven then is hard to."""
 LEAST_ROUNDS = 8
 """How often the limit is halved towards the least that the rows allow."""
+PROVEN = 0.01
+"""How near to what is proven to be taken at least another limit is that is not, as a part of what is."""
+DOUBT = 1.05
+"""How many times the temporaries that there are the program may count: its kernels are those of the whole step."""
 LOOKS, LOOKED = (100, 2000), 80_000
 """How many solutions' memory is looked at in descents, at least and at most, and so many nodes in all."""
 
@@ -28,6 +32,22 @@ Stop = Callable[[], bool] | None
 def looks(nodes: int) -> int:
     """How many solutions of so many nodes that decide are looked at."""
     return min(max(LOOKED // max(nodes, 1), LOOKS[0]), LOOKS[1])
+
+
+def proven_by_rows(
+    program: Program, least_bytes: int, learnt: Learnt, *, deadline: float, seed: int, stop: Stop
+) -> int:
+    """The bytes that no choices take less than, of which some were seen to take so many: by rows that are sure."""
+    low, high = 0, least_bytes
+    while high - low > PROVEN * least_bytes:
+        left = deadline - time.monotonic()
+        if left <= 0 or (stop is not None and stop()):
+            break
+        middle = (low + high) // 2
+        problem = program.problem(middle, learnt, guess=False, doubt=DOUBT, sure=True)
+        solution = solve(problem, time_limit_s=left, seed=seed, stop=stop, effort=EFFORT)
+        low, high = (middle, high) if solution.status == "infeasible" else (low, middle)
+    return low
 
 
 def least_by_rows(

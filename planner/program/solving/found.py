@@ -30,10 +30,11 @@ class Found:
     ``objective_s`` is the exact price of the layouts, ``bound_s`` what no layouts of the program take less than at the
     costs that exact prices led to, ``floor_s`` the same at the costs of kernels alone; both allow for ``credit_s``,
     the most that a solution took less than its costs. ``peak_bytes`` is a device's memory; where nothing fits, the
-    least that was seen, and ``least`` the layouts that take it. ``near`` are some layouts that take a little more
-    than the limit and may take less time: the plan that is written of them may fit. ``second`` are
-    those that were next to the best, and ``second_s``: the best may become no such plan as they cost. ``rounds`` is
-    how often the program was solved, ``choices`` that of each of its nodes.
+    least that was seen, and ``least`` the layouts that take it; where that was asked for, no layouts take less than
+    ``proven_bytes``. ``near`` are some layouts that take a little more than the limit and may take less time: the plan
+    that is written of them may fit. ``second`` are those that were next to the best, and ``second_s``: the best may
+    become no such plan as they cost. ``rounds`` is how often the program was solved, ``choices`` that of each of its
+    nodes.
     """
 
     status: Status
@@ -42,6 +43,7 @@ class Found:
     floor_s: float = 0.0
     credit_s: float = 0.0
     peak_bytes: int = 0
+    proven_bytes: int = 0
     layouts: Mapping[str, Sharding] | None = None
     least: Mapping[str, Sharding] | None = None
     near: Sequence[Beyond] = field(default=(), repr=False)

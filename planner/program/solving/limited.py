@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ...solver.solution import Solution
 from ...solver.solve import solve
 from ..rows.usage import misfit_row
-from .by_rows import EFFORT, least_by_rows, looks
+from .by_rows import DOUBT, EFFORT, least_by_rows, looks
 from .exact import Exact
 from .lowering import Lowering
 from .solutions import BEYOND, CLOSE, LOOKING, Solutions, often
@@ -26,8 +26,6 @@ LOWERED, STARTS, PART = 2.0, 2, 0.5
 """How many times the limit what did not fit may have taken to be changed until it does, how many solutions are, and in
 what part of the time that is left.
 """
-DOUBT = 1.05
-"""How many times the temporaries that there are the program may count: its kernels are those of the whole step."""
 
 
 class Limited:
