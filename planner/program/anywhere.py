@@ -17,7 +17,7 @@ from .pricing.strategies import REGION, Strategies
 from .pricing.strategy_prices import StrategyPrices
 from .rows.needs import needed_in_all
 from .rows.usage import always_there, least_bytes
-from .solving.limited import DOUBT
+from .solving.by_rows import DOUBT
 from .step.known import Known
 from .wiring.wires import Wiring
 from .wiring.wiring import wire

@@ -12,9 +12,9 @@ from ...solver.every import every
 from ...solver.prepare import prepare
 from ...solver.solution import Solution
 from ..wiring.ways import open_ways
-from .by_rows import EFFORT
+from .by_rows import DOUBT, EFFORT
 from .found import Found, Status, Tell
-from .limited import DOUBT, Limited
+from .limited import Limited
 from .named import named_layouts
 from .solutions import CLOSE, ENOUGH, LOOKING, NEAR, PER_S, Solutions, often
 
