@@ -119,7 +119,7 @@ def test_a_convolution_over_gaps_is_split_along_its_image_and_each_device_makes_
     nest = nest_of(Graph(values=values, ops=(op,), arguments=(0, 1), results=(2,)), [0])
     lies = laid(nest, {"x": 4}, 0, 2)
     assert {image[1] for image, _ in lies} == made
-    assert all(image[1] == result[1] for image, result in lies)
+    assert all(image[1] == result[1] for image, result in lies if not image[2])  # else what is added up may be split
 
 
 def homes(layout: Sharding, axis: str) -> set[int]:
