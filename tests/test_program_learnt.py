@@ -264,7 +264,7 @@ def priced_at(seconds: float) -> object:
 
 
 def test_what_hangs_on_the_fast_memory_of_a_short_step_is_proven_by_pricing_what_costs_less() -> None:
-    """Of the first kernel nothing was fetched ahead: no cost says so, for another step around it would have had time."""
+    """Nothing is fetched for the first kernel: no cost says so, for in another step around it there would be time."""
 
     def step(params: Any, x: Any) -> Any:
         return (jax.nn.relu(x @ params["wi"]) * (x @ params["wg"])) @ params["wo"]
