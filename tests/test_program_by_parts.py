@@ -232,7 +232,7 @@ def test_many_choices_are_bounded_before_they_are_all_looked_at(always: None, pa
 def test_of_two_bounds_the_better_holds_within_what_was_found() -> None:
     whole = Found(status="feasible", objective_s=10.0, bound_s=4.0, floor_s=3.0, credit_s=1.0)
     known = Found(status="feasible", objective_s=12.0, bound_s=8.0, floor_s=8.0, credit_s=0.5)
-    found = by_parts._bounded_by(whole, known)
+    found = by_parts.bounded_by(whole, known)
     assert (found.status, found.objective_s, found.bound_s, found.floor_s, found.credit_s) == (
         "feasible",
         10.0,
@@ -241,8 +241,8 @@ def test_of_two_bounds_the_better_holds_within_what_was_found() -> None:
         1.0,
     )
     above = replace(known, bound_s=12.0, floor_s=12.0)
-    assert by_parts._bounded_by(whole, above).bound_s == 10.0
-    assert by_parts._bounded_by(whole, above).status == "optimal"
+    assert by_parts.bounded_by(whole, above).bound_s == 10.0
+    assert by_parts.bounded_by(whole, above).status == "optimal"
 
 
 def test_what_took_long_to_bound_is_not_looked_at_choice_by_choice_where_the_time_would_end(

@@ -98,6 +98,30 @@ def test_rows_of_which_the_largest_are_looked_for_ask_others_where_they_are_spli
     assert laid(nest, mesh, 0) == {((axes, ()),) for axes in ((), ("x",), ("y",), ("x", "y"))}
 
 
+@pytest.mark.parametrize(("gap", "made"), [(2, {(), ("x",)}), (3, {(), ("x",)}), (1, {()})])
+def test_a_convolution_over_gaps_is_split_along_its_image_and_each_device_makes_what_its_part_makes(
+    gap: int, made: set[tuple[str, ...]]
+) -> None:
+    """As the gradient of one that moves on by so many places, by Shardy's rule for it; of one without gaps whose result
+    is larger the ends belong to no device's part.
+    """
+    places = 16 * max(gap, 2)
+    values = (Value((8, 16, 4), "f32"), Value((3, 6, 4), "f32"), Value((8, places, 6), "f32"))
+    along = Factors(
+        sizes=(8, 16, 4, 6, 3),
+        operands=(((0,), (1,), (2,)), ((4,), (3,), (2,))),
+        results=(((0,), (1,), (3,)),),
+        reduction=(2,),
+        permutation=(1, 4),
+    )
+    attributes = {"lhs_dilation": (gap,)}
+    op = Op(kind="convolution", operands=(0, 1), results=(2,), attributes=attributes, factors=along)
+    nest = nest_of(Graph(values=values, ops=(op,), arguments=(0, 1), results=(2,)), [0])
+    lies = laid(nest, {"x": 4}, 0, 2)
+    assert {image[1] for image, _ in lies} == made
+    assert all(image[1] == result[1] for image, result in lies if not image[2])  # else what is added up may be split
+
+
 def homes(layout: Sharding, axis: str) -> set[int]:
     return {dim for dim, axes in enumerate(layout) if axis in axes}
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 from unittest import mock
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import given
@@ -19,6 +21,7 @@ from meshwright.planner.program.solving.exact import Missed, alone, netted
 from meshwright.planner.program.solving.learnt import Learnt
 from meshwright.planner.program.solving.rounds import ONCE_MORE, PROOFS, PROVING, Rounds
 from meshwright.planner.program.solving.solutions import LARGE, PER_S, Solutions
+from small_steps import program_of, shape
 
 NODES, CHOICES = 5, 3
 
@@ -258,3 +261,16 @@ def test_of_a_large_program_the_best_stays_unless_something_is_better_by_a_thous
 def priced_at(seconds: float) -> object:
     estimate = SimpleNamespace(step_time_s=seconds, peak_bytes=1)
     return SimpleNamespace(estimate=estimate, least_s=seconds, missed=[], held_bytes={})
+
+
+def test_what_hangs_on_the_fast_memory_of_a_short_step_is_proven_by_pricing_what_costs_less() -> None:
+    """Nothing is fetched for the first kernel: no cost says so, for in another step around it there would be time."""
+
+    def step(params: Any, x: Any) -> Any:
+        return (jax.nn.relu(x @ params["wi"]) * (x @ params["wg"])) @ params["wo"]
+
+    params = {"wi": shape(2048, 1024), "wg": shape(2048, 1024), "wo": shape(1024, 2048)}
+    program = program_of((step, (params, shape(1024, 2048))), "v5e:2x4", "{a: 4, b: 2}")
+    found = program.solve()
+    assert found.status == "optimal"
+    assert program.promised_s(found.choices) < 0.9 * found.objective_s

@@ -110,6 +110,35 @@ def test_an_order_leaves_time_for_others_where_these_differ(
     assert deadlines == expected
 
 
+@pytest.mark.parametrize(
+    ("of_first_s", "of_every_s", "expected"),
+    [(10.0, 9.9, ("feasible", 9.9)), (10.0, 10.0, ("optimal", 10.0)), (9.5, 9.9, ("feasible", 9.9))],
+)
+def test_orders_that_there_is_no_time_for_are_bounded_by_what_is_known_of_every_order(
+    monkeypatch: pytest.MonkeyPatch, of_first_s: float, of_every_s: float, expected: tuple[str, float]
+) -> None:
+    """All three of the orders' times are one clock's: the first takes most of what there is, the second the rest."""
+    clock = SimpleNamespace(now=0.0, solved=0)
+
+    def solve(mesh: Any) -> Found:
+        clock.now, clock.solved = clock.now + 60.0, clock.solved + 1
+        return _found(10.0, of_first_s) if clock.solved == 1 else _found(math.inf, 0.0)
+
+    monkeypatch.setattr(in_orders, "Parts", lambda **_: SimpleNamespace(solve=solve, program=None))
+    monkeypatch.setattr(in_orders, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    found = Orders(
+        make=mock.Mock(),
+        graph=Drawing().graph(),
+        mesh=mesh_of({"a": 2, "b": 8}),
+        machine=physical(parse_topology("v5e:4x4")),
+        pins={},
+        time_limit_s=100.0,
+        bound=lambda cutoff_s, left_s: _found(math.inf, min(of_every_s, cutoff_s)),
+    ).solve()
+    assert (found.status, found.bound_s) == expected
+    assert clock.solved == (1 if expected[0] == "optimal" else 2)
+
+
 def test_choices_split_alike_in_every_order() -> None:
     drawing = Drawing()
     program = program_of_graph(drawing.graph(drawing.dot(drawing.arg(64, 64), drawing.arg(64, 64))), TOPOLOGY, MESH)

@@ -238,12 +238,12 @@ def test_kernels_of_strided_convolutions_lie_as_the_pieces_that_they_are_gathere
     """So their products take twice or half of what they take else, and what several read lies in no layout in between
     that the compiler would not bring on.
     """
-    program = program_of(small_steps.convolved(batch=128, size=64, channels=128, step=2), "v3:4x4", "{a: 4, b: 8}")
+    program = program_of(small_steps.convolved(batch=128, size=64, channels=128, step=2), "v3:4x4", "{a: 8, b: 4}")
     solved = solve(program.problem(None, nothing(program), guess=False), time_limit_s=60)
     assert solved.choices is not None
     assert any(more.any() for node in program.wiring.nodes for more in node.across.values())
     took = exact_of(program, program.choices(solved.choices)).estimate
-    assert solved.cost == pytest.approx(took.step_time_s * PER_S, rel=3 * CLOSE)
+    assert solved.cost == pytest.approx(took.step_time_s * PER_S, rel=4 * CLOSE)
 
 
 def test_images_have_no_parts_on_machines_without_matrix_units() -> None:

@@ -95,7 +95,7 @@ class Parts:
             if known is not None and (known.status == "optimal" or not is_in_time or self._ended):
                 return known
             whole = self._of_all(self._solved(None))
-            return whole if known is None else _bounded_by(whole, known)
+            return whole if known is None else bounded_by(whole, known)
         best = self.best or self.least or Found(status="unknown", objective_s=math.inf, bound_s=0.0)
         status: Status = "unknown" if self.best is None else "feasible"
         return replace(best, status=status, bound_s=0.0, floor_s=0.0)
@@ -169,7 +169,7 @@ class Parts:
         return time.monotonic() > self.deadline or (self.stop is not None and self.stop())
 
 
-def _bounded_by(found: Found, known: Found) -> Found:
+def bounded_by(found: Found, known: Found) -> Found:
     """What was found, by the better of two bounds."""
     credit_s = max(found.credit_s, known.credit_s)
     bound_s, floor_s = (

@@ -21,7 +21,7 @@ from ..estimate.traffic import Tariff, tariff
 from ..graph import Axes, Graph, Op, Sharding
 from ..kinds import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, COLLECTIVE_PERMUTE
 from ..topology import Machine
-from .by_parts import FEW_AXES, Asked, Bound, Parts, nearest
+from .by_parts import FEW_AXES, Asked, Bound, Parts, bounded_by, nearest
 from .pricing.strategies import REGION
 from .program import Program
 from .solving.found import Found, Status, Tell
@@ -69,12 +69,32 @@ class Orders:
         first, *others = list(self._orders())[: None if self._is_short and not as_pinned else 1]
         if others and not (self.pins or any(op.kind == REGION for _, op, _ in self.graph.walk())):
             others = list(told_apart(first, others, tariff(self.mesh, self.machine, {})))
+        begin = time.monotonic()
         found = self._solved(first, deadline - (1 - FIRST) * self.time_limit_s if others else deadline)
-        for order in others if found.status != "infeasible" else ():
+        if not others or found.status == "infeasible":
+            return found
+        is_late = time.monotonic() + len(others) * (time.monotonic() - begin) > deadline
+        known = self._of_every(found, deadline) if is_late else None
+        if known is not None and known.status == "optimal":
+            return known
+        for order in others:
             if time.monotonic() > deadline or (self.stop is not None and self.stop()):
-                return replace(found, status=_feasible(found, 0.0), bound_s=0.0, floor_s=0.0)
+                found = replace(found, status=_feasible(found, 0.0), bound_s=0.0, floor_s=0.0)
+                break
             found = both(found, self._solved(order, deadline, found))
-        return found
+        return found if known is None else bounded_by(found, known)
+
+    def _of_every(self, found: Found, deadline: float) -> Found | None:
+        """What was found in one order with what layouts take at least in any, where that is soon known: to solve the
+        others takes longer than there is time for.
+        """
+        if self.bound is None or self.pins or found.layouts is None:
+            return None
+        known = self.bound(min(found.objective_s, self.cutoff_s) + found.credit_s, max(deadline - time.monotonic(), 0))
+        bound_s, floor_s = (
+            min(max(each - found.credit_s, 0.0), found.objective_s) for each in (known.bound_s, known.floor_s)
+        )
+        return replace(found, status=_feasible(found, bound_s), bound_s=bound_s, floor_s=floor_s)
 
     @property
     def _is_short(self) -> bool:

@@ -30,13 +30,14 @@ def every(problem: Problem, most: int) -> tuple[Ints, Floats] | None:
     for (a, b), begin in zip(problem.ends, problem.table_start[:-1], strict=True):
         cost += problem.tables[begin + choices[a] * counts[b] + choices[b]]
     choices, cost = choices[:, np.isfinite(cost)], cost[np.isfinite(cost)]
-    fits = _fits(problem, choices)
+    fits = within(problem, choices)
     choices, cost = choices[:, fits], cost[fits]
     order = np.argsort(cost, kind="stable")
     return choices[:, order].T, cost[order]
 
 
-def _fits(problem: Problem, choices: Ints) -> NDArray[np.bool_]:
+def within(problem: Problem, choices: Ints) -> NDArray[np.bool_]:
+    """Which solutions (nodes x solutions) are within the limits."""
     used = np.zeros((len(problem.limits) + 1, choices.shape[1]), np.int64)
     pieces = zip(problem.piece_nodes, problem.piece_rows, problem.usage_start[:-1], strict=True)
     for node, (first, end), begin in pieces:

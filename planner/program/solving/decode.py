@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...fusion.behind import Waits
 from ...fusion.nature import BARRIER, PRODUCTS
 from ...graph import Graph, Op, Origin, Sharding, Value
-from ...partition.layout import whole
+from ...partition.layout import extends, whole
 from ...partition.wishes import Wishes
 from ..step.passing import own_ops
 from ..wiring.going_on import goes_on
@@ -129,6 +129,66 @@ def _goes_on(
     return goes_on(graph, op, layouts, key[1], by, wiring.reshards, Wishes(graph).shared(op, made))
 
 
+def computed_once(level: Level, found: LaidOut, copied: Mapping[int, int]) -> tuple[Mapping[int, int], LaidOut]:
+    """What is computed of copies, by what it is the same as: a step that has it at one place alone has it once. Then
+    who needs less of it cuts its part out of what the other needs, or it is brought from how it lies first.
+    """
+    graph, apart = level.graph, twins(level, copied)
+    makers = {value: number for number, op in enumerate(graph.ops) for value in op.results}
+    once = {copy: of for copy, of in _computed(graph, makers, copied) if copy not in apart}
+    layouts, wanted, nodes = dict(found.layouts), dict(found.wanted), dict(found.nodes)
+    for copy, of in once.items():
+        own, other = found.layouts.get(of), found.layouts[copy]
+        if own is not None and (own == other or not extends(own, other)):
+            continue
+        layouts[of] = other
+        for number, op in enumerate(graph.ops):
+            if own is not None and of in op.operands:
+                wanted.setdefault((number, of), own)
+        first, second = makers[of], makers[copy]
+        nodes.setdefault(first, found.nodes[second])
+        for read, again in zip(graph.ops[first].operands, graph.ops[second].operands, strict=True):
+            wanted[first, read] = found.wanted.get((second, again), found.layouts[again])
+    return once, replace(found, layouts=layouts, wanted=wanted, nodes=nodes)
+
+
+def twins(level: Level, copied: Mapping[int, int]) -> dict[int, int]:
+    """What is computed of copies that a step computes itself at another place, as ``f(x) @ f(x).T`` does, and of that:
+    XLA has both once where they lie alike. By each the value that it is the same as.
+    """
+    graph = level.graph
+    makers = {value: number for number, op in enumerate(graph.ops) for value in op.results}
+    readers: dict[int, set[int]] = {}
+    for op in graph.ops:
+        for value in op.operands:
+            readers.setdefault(value, set()).update(op.results)
+    computed = sorted(_computed(graph, makers, copied))
+    found = dict[int, int]()
+    for copy, of in reversed(computed):  # what is a part of a place has no path
+        origin = graph.ops[makers[of]].origin
+        if origin.also or (origin.value is None and not found.keys().isdisjoint(readers.get(copy, ()))):
+            found[copy] = of
+    for copy, of in computed:
+        if not found.keys().isdisjoint(graph.ops[makers[copy]].operands):
+            found[copy] = of
+    return found
+
+
+def _computed(graph: Graph, makers: Mapping[int, int], copied: Mapping[int, int]) -> Iterator[tuple[int, int]]:
+    """What is computed of copies, each with what it is the same as."""
+    yield from ((copy, of) for copy, of in copied.items() if graph.ops[makers[copy]].kind != "copy")
+
+
+def _unread(graph: Graph, once: Mapping[int, int]) -> frozenset[int]:
+    """The operations that make what is computed once already, and copies that nothing else reads."""
+    left = {number for number, op in enumerate(graph.ops) if op.results and once.keys() >= {*op.results}}
+    read = {value for number, op in enumerate(graph.ops) if number not in left for value in op.operands}
+    for number in left.copy():
+        makers = (at for at, op in enumerate(graph.ops) if not {*op.results}.isdisjoint(graph.ops[number].operands))
+        left.update(at for at in makers if graph.ops[at].kind == "copy" and read.isdisjoint(graph.ops[at].results))
+    return frozenset(left)
+
+
 def _between(
     level: Level, wanted: Mapping[tuple[int, int], Sharding], through: Mapping[tuple[int, int], Sharding]
 ) -> dict[int, Sharding]:
@@ -174,7 +234,8 @@ def laid_out_step(wiring: Wiring, choices: Sequence[int], label: Label, level: L
         for position, inner in level.inner.items()
     }
     graph, found = replace(level.graph, values=level.values), laid_out(wiring, level, choices)
-    writer = _Writer(graph, found, label, wiring.reshards.mesh, level.behind)
+    once, found = computed_once(level, found, wiring.strategies.known.copied_of(level.graph))
+    writer = _Writer(graph, found, label, wiring.reshards.mesh, level.behind, once)
     return writer.graph(bodies, _ends(wiring, level, choices))
 
 
@@ -199,6 +260,7 @@ class _Writer:
     label: Label
     mesh: Mapping[str, int]
     behind: Mapping[tuple[int, int], Waits]
+    once: Mapping[int, int] = field(default_factory=dict)
     values: list[Value] = field(default_factory=list)
     ops: list[Op] = field(default_factory=list)
     made: dict[tuple[int, Sharding, Waits, int | None], int] = field(default_factory=dict)
@@ -210,7 +272,10 @@ class _Writer:
         """The graph, with these bodies for its loops; ``ends`` says how results lie, and whether a loop asks for it."""
         for number, value in enumerate(self.source.values):
             self.values.append(replace(value, sharding=self.found.layouts.get(number, whole(len(value.shape)))))
+        left = _unread(self.source, self.once)
         for number, op in enumerate(self.source.ops):
+            if number in left:
+                continue
             if number in self.found.nodes:
                 op = replace(op, origin=self.label(self.found.nodes[number], op.origin))
             operands = tuple(self._read(number, op, value) for value in op.operands)
@@ -230,7 +295,8 @@ class _Writer:
         key = (number, value)
         by = self.found.through.get(key)
         alone = number if by is not None and value not in self.found.between else None
-        return self._laid(value, self.found.wanted.get(key), op.origin, waits, by, alone)
+        want = self.found.wanted.get(key, self.found.layouts[value] if value in self.once else None)
+        return self._laid(self.once.get(value, value), want, op.origin, waits, by, alone)
 
     def _laid(
         self,

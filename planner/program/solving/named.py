@@ -14,7 +14,7 @@ from ...partition.layout import extends
 from ..step.nest import SLICE
 from ..wiring.inside import computed_twice
 from ..wiring.wires import Level, Wiring
-from .decode import LaidOut, ended, laid_out
+from .decode import LaidOut, ended, laid_out, twins
 
 ARITHMETIC = frozenset({"add", "subtract", "multiply", "divide", "maximum", "minimum"}) | PRODUCTS
 """What stands for a place whole: others may be the last of several, whose operands are not the place's."""
@@ -50,6 +50,7 @@ def named_layouts(wiring: Wiring, choices: Sequence[int]) -> dict[str, Sharding]
                     if op.kind == SLICE and any(size == 1 and axes for size, axes in zip(shape, lies, strict=True)):
                         continue
                     said.say(own, carried.get(value, lies), op.origin.repeats)
+        _say_of_twins(said, wiring, level, solved)
         readers = {number: paths for number, paths in readers_of(graph).items() if number not in again}
         beside = _beside(level, solved, readers, opened.get(level.number, set()))
         for number, paths in readers.items():
@@ -63,21 +64,43 @@ def named_layouts(wiring: Wiring, choices: Sequence[int]) -> dict[str, Sharding]
     return said.layouts
 
 
+def _say_of_twins(said: _Said, wiring: Wiring, level: Level, solved: LaidOut) -> None:
+    """Says of what a step computes twice how it lies at its second place, and what is read there: else both are one."""
+    graph = level.graph
+    makers = {value: op for op in graph.ops for value in op.results}
+    numbers = {value: number for number, op in enumerate(graph.ops) for value in op.results}
+    for copy, of in twins(level, wiring.strategies.known.copied_of(graph)).items():
+        first, second, number = makers[of], makers[copy], numbers[copy]
+        if solved.layouts.get(of) == solved.layouts[copy] or first.origin.reads:
+            continue
+        for path in first.origin.also:
+            said.settle(path, solved.layouts[copy])
+            for place, operand in enumerate(second.operands):
+                lies = solved.wanted.get((number, operand), solved.layouts[operand])
+                for own in operand_paths(second, place, (path,)):
+                    said.settle(own, lies)
+
+
 class _Said:
     """What is said of paths, and for how many operations; None says nothing."""
 
     def __init__(self) -> None:
         self._by_path: defaultdict[str, Counter[Sharding | None]] = defaultdict(Counter)
+        self._settled: dict[str, Sharding] = {}
 
     def say(self, path: str, layout: Sharding | None, repeats: int = 1) -> None:
         """Says a layout for what so many operations have under a path."""
         self._by_path[path][layout] += repeats
 
+    def settle(self, path: str, layout: Sharding) -> None:
+        """Says a layout for a path, whatever else was said of it, or is."""
+        self._settled[path] = layout
+
     @property
     def layouts(self) -> dict[str, Sharding]:
         """By path, what is said for most."""
         most = {path: found.most_common(1)[0][0] for path, found in self._by_path.items()}
-        return {path: layout for path, layout in most.items() if layout is not None}
+        return {path: layout for path, layout in most.items() if layout is not None} | self._settled
 
 
 def _once(wiring: Wiring, level: Level, solved: LaidOut) -> dict[int, Sharding]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ...solver.below import below
 from ...solver.every import every
 from ...solver.prepare import prepare
 from ...solver.solution import Solution
@@ -22,6 +23,10 @@ ROUNDS = 2, 10
 """How often solutions are looked for, at least and at most."""
 WAYS, EVERY = 50_000, 2_500
 """Of no more ways to choose all are looked at, and all that may fit are priced if they have so few nodes together."""
+MANY_CHOICES, BEGUN, BETWEEN = 3_000, 20_000, 5_000
+"""Of programs of so many choices those solutions are listed that cost less than what was found takes, if at most so
+many are begun, and priced, as far as that makes so many nodes in all.
+"""
 BESIDE, LEAST_BESIDE = 1_000, 8
 """Of so many nodes in all solutions beside the best are priced whole, where that makes some of them."""
 PROOFS, PROVING = (0, 12), 24_000
@@ -91,6 +96,7 @@ class Rounds:
             self._tell(tell)
             self._prove(kept.best_s)
             self._look_beside()
+            self._price_between()
         return kept.answer()
 
     def _tell(self, tell: Tell | None) -> None:
@@ -140,6 +146,40 @@ class Rounds:
         credit_s = max(float(found[1][0]) / PER_S - least_s, 0.0)
         status: Status = "optimal" if least_s >= kept.best_s * (1 - ENOUGH) else "feasible"
         return replace(kept.answer(), bound_s=least_s, floor_s=least_s, credit_s=credit_s, status=status)
+
+    def _price_between(self) -> None:
+        """Prices what costs less than the best takes, the cheapest first, where that is little work: what hangs on the
+        whole step, as what lies in fast memory does, no cost of a few choices says. What is left after that takes no
+        less than the next of them costs, but for what others took less.
+        """
+        kept, program = self.kept, self.program
+        size = sum(len(program.wiring.nodes[node].costs) for node in program.deciders)
+        is_proven = kept.bound_s - kept.credit_s >= self._worth_s * (1 - ENOUGH)
+        if size > MANY_CHOICES or is_proven or kept.ended():
+            return
+        less_s, next_s = kept.credit_s, self._worth_s + kept.credit_s
+        found = below(program.problem(None, kept.nothing, guess=False), next_s * PER_S, BEGUN, np.zeros(1, np.bool_))
+        if found is None:
+            return
+        left = BETWEEN // len(program.wiring.nodes)
+        known = {tuple(choices): seconds for choices, seconds, *_ in kept.priced}
+        for decided, cost in zip(*found, strict=True):
+            costs_s = float(cost) / PER_S
+            if costs_s - less_s >= self._worth_s * (1 - ENOUGH) or not left or kept.ended():
+                next_s = costs_s
+                break
+            choices = tuple(program.choices(decided))
+            if choices not in known:
+                left -= 1
+                known[choices] = kept.price(decided, learns=False).estimate.step_time_s
+            if known[choices] <= kept.best_s * NEAR:
+                less_s = max(less_s, costs_s - known[choices])
+        kept.bound_s = max(kept.bound_s, min(next_s - less_s, self._worth_s) + kept.credit_s)
+
+    @property
+    def _worth_s(self) -> float:
+        """What a solution has to take less than to be of interest."""
+        return min(self.kept.best_s, self.kept.cutoff_s)
 
     def _prove(self, best_s: float) -> None:
         """Solves with what was learnt exactly, until nothing cheaper can be or nothing more is learnt; within a limit

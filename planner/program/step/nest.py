@@ -9,6 +9,7 @@ from functools import cached_property
 
 from ....dsl.records import record
 from ...graph import Graph, Op
+from ...images import CONVOLUTION
 from ...ranked import TOP_K
 from .atoms import Atom, lay_out_along, leaves, overlay, unify
 
@@ -129,9 +130,20 @@ def _join(graph: Graph, op: Op, atoms: dict[int, list[list[Atom]]]) -> list[Atom
                 if size == 1 < ways and _cuts_off(op):
                     lay_out_along(dim[0], [own[f] for f in factors])
                     continue
+                row = [own[f] for f in factors]
+                if _makes_between(op, value) and size > ways and size % ways == 0:
+                    unify(dim, [*row, Atom(size // ways, blocked=True)])
+                    continue
                 is_same = size == ways or (_cuts_off(op) and max(size, ways) < 2 * min(size, ways))
-                _match(dim, [own[f] for f in factors], is_same=is_same)
+                _match(dim, row, is_same=is_same)
     return own
+
+
+def _makes_between(op: Op, value: int) -> bool:
+    """Whether a convolution makes a value out of an image with gaps, several places for each of its places: as the
+    gradient of one that moves on by so many. Where the image is split, each device makes what is made of its part.
+    """
+    return op.kind == CONVOLUTION and value in op.results and math.prod(op.attributes.get("lhs_dilation", ())) > 1
 
 
 def _cuts_off(op: Op) -> bool:

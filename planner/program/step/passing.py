@@ -15,6 +15,7 @@ from ...fusion.nature import BROADCAST, ELEMENTWISE, PRODUCTS, VIEWS
 from ...graph import Graph
 from ...kernels import Kernel, Program
 from ...lookups import LOOK_UP
+from .nest import SLICE
 
 SIMPLE = ELEMENTWISE | VIEWS | {BROADCAST, "iota", "constant"}
 HANDED = PRODUCTS | LOOK_UP
@@ -107,7 +108,8 @@ def _handed(graph: Graph, kernel: Kernel, makers: dict[int, int]) -> Iterable[Ke
             continue
         ops, reads = _made_of(graph, value, inside, makers)
         kinds = {graph.ops[number].kind for number in ops}
-        if kinds <= SIMPLE and kinds & ELEMENTWISE and _bytes(graph, reads) > _bytes(graph, (value,)):
+        is_less = bool(kinds & (ELEMENTWISE | {SLICE})) and _bytes(graph, reads) > _bytes(graph, (value,))
+        if is_less and kinds <= SIMPLE | {SLICE}:
             yield Kernel(ops=ops, reads=reads, writes=(value,))
 
 

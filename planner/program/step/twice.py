@@ -16,7 +16,7 @@ from typing import NamedTuple
 from ...fusion.nature import PRODUCTS
 from ...graph import Factors, Graph, Op, Origin, Value
 from ...kernels import Kernel, Program
-from .nest import nest_of
+from .nest import SLICE, nest_of
 from .passing import SIMPLE, own_ops, own_reads
 from .roles import meet, product_and_rest
 
@@ -77,7 +77,7 @@ def _doubles(graph: Graph, position: int, kernel: Kernel, behind: Collection[int
     made, read = _made_of(graph, kernel, second)
     _, others = _made_of(graph, kernel, first)
     both = tuple(value for value in kernel.reads if value in read & others and graph.values[value].shape)
-    is_simple = {graph.ops[number].kind for number in made} <= SIMPLE
+    is_simple = {graph.ops[number].kind for number in made} <= SIMPLE | {SLICE}
     if both and is_simple and not {*behind} & {*read, second}:
         yield products[0], _Double(position, made, both)
 
