@@ -17,6 +17,7 @@ from in_process import search
 from meshwright.dsl.plan import Axis, Limits, Mesh, Plan, Remat, Replicate
 from meshwright.dsl.reader import loads
 from meshwright.planner.search.board import Board
+from meshwright.planner.search.by_hand import BY_HAND
 from meshwright.planner.search.candidates import Candidate
 from meshwright.planner.search.driver import _least_promised, _lowered
 from meshwright.planner.search.misfit import _changes
@@ -25,7 +26,6 @@ from meshwright.planner.search.report import misfit_text, tables
 from meshwright.planner.search.result import Misfit, PricedPlan
 from meshwright.planner.search.task import Found, Near, Task
 from meshwright.planner.search.tried import Tried
-from meshwright.planner.search.writing import BY_HAND
 from meshwright.planner.topology import physical
 
 MIB = 2**20

@@ -93,7 +93,6 @@ class Driver:
         board.forget()
         if not (board.ranked or board.bound_s == math.inf):
             self._writing.write_simple()
-        self._writing.prefer_readable()
         self._writing.shorten()
         board.doubt(self._solving.cost_of)
         board.settle()
