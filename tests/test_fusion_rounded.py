@@ -60,6 +60,17 @@ def test_what_joins_two_dims_is_written_rounded_for_the_product_and_computed_ane
     assert all(len(program.graph.values[v].shape) < 4 for v in reduction.reads)
 
 
+def test_products_of_a_gpu_read_float32_as_it_is() -> None:
+    """No matrix unit of a TPU rounds it."""
+    g = Writer()
+    weights = combined(g)
+    first = routed(g, weights)
+    graph = g.graph(first, g.total(g.op("exponential", weights), 0, 1, 2, 3))
+    program = fuse(graph, is_gpu=True)
+    assert {dtype for dtype, _ in written(program, program.kernels)} == {"f32"}
+    assert all(value.dtype == "f32" for value in program.graph.values)
+
+
 def test_a_mask_is_written_as_it_is_and_made_a_number_by_the_product() -> None:
     g = Writer()
     weights = combined(g)

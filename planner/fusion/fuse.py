@@ -58,7 +58,7 @@ def fuse(
     ``repeats_scores`` what ``Chip.repeats_scores`` says. On a GPU (``is_gpu``) nothing is left as bits, kept near or
     made narrow, and libraries multiply (``libraries``). Kernels have the form that ``forms`` knows them by.
     """
-    simple = simplify(graph)
+    simple = simplify(graph, rounds=not is_gpu)
     if is_gpu:
         return _program(simple, _is_none, 0, forms, simple.mesh, cuts_parts=False, repeats_scores="all", is_gpu=True)
     cut = cut_convolutions(simple, smallest_whole(keeps_near=near_bytes > 0))

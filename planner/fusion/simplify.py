@@ -33,16 +33,18 @@ COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "
 UNCHANGED = frozenset({"reshape", "convert", "broadcast_in_dim", "transpose", "copy", "slice"})
 
 
-def simplify(graph: Graph) -> Graph:
+def simplify(graph: Graph, *, rounds: bool = True) -> Graph:
     """The same graph with its values' numbers, without the operations that the compiler drops.
 
-    The roundings that it adds for products, and what is spread where it only multiplies, have new numbers.
+    The roundings that it adds for products, where these round what they read (``rounds``: a GPU's do not), and what is
+    spread where it only multiplies, have new numbers.
     """
     graph = with_tables_rounded_once(with_multiplications(without_shares(graph)))
     whole = _without_barriers(replace(graph, **merged(graph)))
     living = _living(with_allocations(with_own_fills(with_broadcasts_in_loops(whole))))
-    kept = with_roundings(with_slices_first(living))
-    return replace(kept, ops=tuple(map(_inside, kept.ops))) if kept.nesting else kept
+    sliced = with_slices_first(living)
+    kept = with_roundings(sliced) if rounds else sliced
+    return replace(kept, ops=tuple([_inside(op, rounds=rounds) for op in kept.ops])) if kept.nesting else kept
 
 
 def with_tables_rounded_once(graph: Graph) -> Graph:
@@ -204,5 +206,5 @@ def _living(graph: Graph) -> Graph:
     return replace(graph, ops=tuple(reversed(kept)))
 
 
-def _inside(op: Op) -> Op:
-    return replace(op, bodies=tuple(simplify(body) for body in op.bodies)) if op.bodies else op
+def _inside(op: Op, *, rounds: bool) -> Op:
+    return replace(op, bodies=tuple(simplify(body, rounds=rounds) for body in op.bodies)) if op.bodies else op

@@ -128,7 +128,7 @@ class Known:
         fused = schedule(made)
         fused = fused if is_gpu else self._narrowed(fused)
         read = {value for _, value in behind(graph).reads}
-        twice = with_second_operands(*with_own_fills(fused, simplify(graph).values), read)
+        twice = with_second_operands(*with_own_fills(fused, simplify(graph, rounds=not is_gpu).values), read)
         twice = with_ends_of_copies(twice, read)
         self.copies[id(twice.program.graph)] = twice.program.graph, twice.copies
         self.free.update({id(kernel): kernel for kernel in twice.copying})

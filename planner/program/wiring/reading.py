@@ -40,7 +40,9 @@ def value_node(
 
 
 def rounded_reads(wiring: Wiring, graph: Graph, kernel: Kernel) -> set[int]:
-    """The float32 values that a kernel reads for its products alone, which round them."""
+    """The float32 values that a kernel reads for its products alone, which round them; a GPU's do not."""
+    if wiring.strategies.prices.pricing.machine.platform == "gpu":
+        return set()
     blueprint, numbers = wiring.strategies.known.blueprint(graph, kernel)
     return {numbers[place] for place in blueprint.rounded}
 
