@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
 from meshwright.planner.fusion import fuse
 from meshwright.planner.fusion.nature import SENT
 from meshwright.planner.graph import Op, Value
-from meshwright.planner.kernels import Program
+from meshwright.planner.kernels import Kernel, Program
 from meshwright.planner.kinds import COPIED_IN_ORDER, TURNED_COPY
 from meshwright.planner.memory.flow.arriving import arriving
 from meshwright.planner.memory.flow.flow import flow
-from meshwright.planner.memory.flow.operands import operands
+from meshwright.planner.memory.flow.operands import operands, shaped_for
 from meshwright.planner.memory.order.barriers import with_barriers
 from meshwright.planner.memory.order.orders import depth_first_order, list_order, post_order
 from meshwright.planner.memory.order.schedule import schedule
@@ -55,6 +57,49 @@ def test_a_kernels_operands_stand_as_they_were_fused() -> None:
     (kernel,) = made.kernels
     assert kernel.reads == (x, y)
     assert operands(made.graph, kernel) == (y, x)
+
+
+@pytest.mark.parametrize("turn", [0, 1])
+def test_a_large_products_operands_stand_as_compiled_of_a_norm_and_its_gradient(*, turn: int) -> None:
+    """For v4: the weights before the normed rows, as they are shaped later, and the gradient likewise."""
+    w = Writer()
+    x, gain, scale, other = w.arg(512, 256), w.arg(256), w.arg(512), w.arg(*((256, 1024), (512, 256))[turn])
+    normed = w.op("multiply", w.op("multiply", x, w.spread(scale, 512, 256, dims=(0,))), w.spread(gain, 512, 256))
+    product = w.dot(normed, other) if turn == 0 else w.dot(normed, other, 0, 0)
+    assert order_of(w, product) == (other, x, gain, scale)
+
+
+def test_a_large_products_operands_stand_as_compiled_of_softmax() -> None:
+    """For v4: values first, then scores, their sums and what is greatest of them."""
+    w = Writer()
+    values, scores, greatest, sums = w.arg(512, 256), w.arg(512, 512), w.arg(512), w.arg(512)
+    far = w.op("subtract", scores, w.spread(greatest, 512, 512, dims=(0,)))
+    share = w.op("divide", w.op("exponential", far), w.spread(sums, 512, 512, dims=(0,)))
+    assert order_of(w, w.dot(values, share, 0, 0)) == (values, scores, sums, greatest)
+
+
+def test_a_large_products_operands_stand_as_compiled_of_a_losses_gradient() -> None:
+    """For v4, of an encoder with a decoder: that to rows has the weights last, which are shaped for the scores before,
+    that to weights has the rows first.
+    """
+    w = Writer()
+    rows, weights, scores, labels = w.arg(512, 64), w.arg(64, 256), w.arg(512, 256), w.arg(512, 256)
+    scale, before, picked = w.arg(512), w.dot(rows, weights), w.op("negate", labels)
+    grown = w.op("exponential", scores)
+    slope = w.op("add", picked, w.op("multiply", w.spread(scale, 512, 256, dims=(0,)), grown))
+    to_rows, to_weights = w.dot(slope, weights, 1, 1), w.dot(rows, slope, 0, 0)
+    assert order_of(w, to_rows, without=(before,)) == (scores, labels, scale, weights)
+    assert order_of(w, to_weights, without=(before, to_rows)) == (rows, scores, labels, scale)
+
+
+def order_of(w: Writer, product: int, without: Sequence[int] = ()) -> tuple[int, ...]:
+    """The operands of the kernel that ends with a product, of all operations but those that make other values."""
+    graph = w.graph(product)
+    inside = [n for n, op in enumerate(graph.ops) if op.results[0] <= product and op.results[0] not in without]
+    made = {value for n in inside for value in graph.ops[n].results}
+    read = sorted({value for n in inside for value in graph.ops[n].operands} - made)
+    kernel = Kernel(ops=tuple(inside), reads=tuple(read), writes=(product,))
+    return operands(graph, kernel, shaped_for(graph))
 
 
 def test_where_parts_begin_lies_in_memory_unless_it_grows_with_the_devices_number() -> None:

@@ -4,9 +4,10 @@ It goes through them from the end, each once all that reads it has been, and tak
 on those it has, nor they on it, and does not make too much of it: of 40, 90, 40, 10, 40 and 30 MiB those of 40, 40, 10
 and 30 are one, and what nothing waits for is one with the last of a chain (small programs for v5e). What depends on one
 of them then depends on all that this needs. They sum one dtype, however that is rounded later, over the same devices,
-which are written down in one way for products and in another for reductions; over all devices, and where no other sum
-waits for them, in one way for all (programs for v4, v5e, v5p and v6e; of the latter tpu7x's other cores keep them
-apart). Those that no other waits for are none with those that one does.
+whatever made what they add up: products, reductions or rows that are looked up (programs for v3 to v6e: the labels'
+scores are one with a product's sum if that comes first, or else with the vocabulary's). Of tpu7x, whose other
+cores sum, devices are written down in one way for products and in another for reductions, which keeps these apart, but
+over all devices. Those that no other waits for are none with those that one does.
 """
 
 from __future__ import annotations
@@ -48,10 +49,7 @@ def joint_sums(
         op = graph.ops[number]
         is_whole = bool(mesh) and ways(op.attributes.get("axes", ()), mesh) == prod(mesh.values())
         is_last = not awaited & bits[number]
-        if is_whole or (is_last and not offloads):
-            way = ALIKE
-        else:
-            way = _written(graph, makers, op, offloads=offloads) or (REDUCTION if is_last else "")
+        way = ALIKE if is_whole or not offloads else _written(graph, makers, op) or (REDUCTION if is_last else "")
         if way:
             keys[number] = keys[number], is_last, way, graph.values[op.operands[0]].dtype
             waiting.append(number)
@@ -106,10 +104,10 @@ def _from_end(graph: Graph, makers: Mapping[int, int], needs: Sequence[int], bit
     return reversed(order)
 
 
-def _written(graph: Graph, makers: Mapping[int, int], summed: Op, *, offloads: bool) -> str:
-    """In which way the devices of a sum over part of them are written down, nothing where that is not known: by what is
-    added up, as it goes through other operations. Rows that are looked up are as products, as reductions where other
-    cores sum (programs for v4 and tpu7x).
+def _written(graph: Graph, makers: Mapping[int, int], summed: Op) -> str:
+    """In which way the devices of a sum over part of them are written down where other cores sum, nothing where that is
+    not known: by what is added up, as it goes through other operations. Rows that are looked up are as reductions
+    (programs for tpu7x).
     """
     if summed.attributes.get(GATHERED):
         return PRODUCT
@@ -123,7 +121,7 @@ def _written(graph: Graph, makers: Mapping[int, int], summed: Op, *, offloads: b
         if op.kind == REDUCE:
             return REDUCTION
         if op.kind == GATHER:
-            return REDUCTION if offloads else PRODUCT
+            return REDUCTION
         if op.kind in IN_PASSING:
             waiting += [value for value in op.operands if value in makers]
     return ""

@@ -18,7 +18,7 @@ from ..tensors.gathered_images import turned_bytes
 from ..tensors.looked_up import rewritten_tables, rows_bytes, scatters_begin_with
 from ..tensors.tiles import Sizes, bytes_gathered
 from .arriving import arriving
-from .operands import operands
+from .operands import operands, shaped_for
 from .places import Pairs, places
 
 T = TypeVar("T")
@@ -69,7 +69,8 @@ def flow(program: Program, sizes: Sizes, inside: Callable[[Program], int], *, of
     own = {v: held for v, held in buffer.items() if held not in elsewhere}
     maker = {v: position for position, kernel in enumerate(kernels) for v in kernel.writes}
     rewritten = rewritten_tables(graph)
-    fused = tuple([operands(graph, kernel) for kernel in kernels])
+    shaped = shaped_for(graph)
+    fused = tuple([operands(graph, kernel, shaped) for kernel in kernels])
     num_bytes = {v: 0 if v in rewritten else sizes(graph, v) for v, held in own.items() if v == held}
     for piece, whole in _gathered(graph, kernels):
         if num_bytes.get(whole):

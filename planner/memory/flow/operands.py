@@ -2,47 +2,96 @@
 
 It begins with the operation whose result is written and takes to it, one after another, the operand that stands last in
 post-order (``InstructionFusion``): that is an operand no more, and its own come behind those that there are. Of larger
-kernels the compiler fuses parts before others, which is not followed: their operands count as they were made.
+kernels the compiler fuses parts before others, which is followed where a product of a single value ends what is made
+of several: of these it takes what is spread or converted last (softmax, its gradient and norms, compiled for v4). Of
+other large kernels the operands count as they were made.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from ...fusion.nature import PRODUCTS
 from ...graph import Graph
 from ...kernels import Kernel
 
-MOST = 3
+FEWEST, MOST = 2, 3
 """Operands of kernels that were fused in this order wherever compiled programs were looked at."""
 
 
 ORDER = "order"
+DOT = "dot_general"
+SPREAD = frozenset({"broadcast_in_dim", "convert"})
+NOTHING = MappingProxyType[int, int]({})
 
 
-def operands(graph: Graph, kernel: Kernel) -> tuple[int, ...]:
-    """The values that a kernel reads, in the order of its operands."""
+def operands(graph: Graph, kernel: Kernel, shaped: Mapping[int, int] = NOTHING) -> tuple[int, ...]:
+    """The values that a kernel reads, in the order of its operands; ``shaped`` has the first product that each value is
+    the second operand of (``shaped_for``).
+    """
     reads, form = kernel.reads, kernel.form
+    is_shaped = _is_shaped(graph, kernel, shaped)
     if len(reads) < 2 or form is None:
-        return _operands(graph, kernel)
-    order = form.get(ORDER)
+        return _operands(graph, kernel, is_shaped=is_shaped)
+    order = form.get((ORDER, is_shaped))
     if order is None:
-        order = form[ORDER] = tuple(map(reads.index, _operands(graph, kernel)))
+        order = tuple(map(reads.index, _operands(graph, kernel, is_shaped=is_shaped)))
+        form[ORDER, is_shaped] = order
     return tuple([reads[place] for place in order])
 
 
-def _operands(graph: Graph, kernel: Kernel) -> tuple[int, ...]:
+def shaped_for(graph: Graph) -> dict[int, int]:
+    """The first product, by its number, of those that each value is the second operand of."""
+    found: dict[int, int] = {}
+    for number, op in enumerate(graph.ops):
+        for second in op.operands[1:] if op.kind == DOT else ():
+            found.setdefault(second, number)
+    return found
+
+
+def _is_shaped(graph: Graph, kernel: Kernel, shaped: Mapping[int, int]) -> bool:
+    """Whether the second operand of a kernel's product is shaped for another before its first is made in the kernel."""
+    product = graph.ops[kernel.ops[-1]]
+    since = [shaped.get(second, kernel.ops[-1]) for second in product.operands[1:] if product.kind == DOT]
+    return any(product.operands[0] in graph.ops[n].results for first in since for n in kernel.ops if n > first)
+
+
+def _operands(graph: Graph, kernel: Kernel, *, is_shaped: bool) -> tuple[int, ...]:
     arrays = sum([graph.values[value].num_elements > 1 for value in kernel.reads]) if len(kernel.reads) > 1 else 0
-    if not 1 < arrays <= MOST:
+    if arrays < FEWEST:
         return kernel.reads
     makers = {value: number for number in kernel.ops for value in graph.ops[number].results}
     found = list[int]()
-    for root in sorted({makers[value] for value in kernel.writes if value in makers}):
-        found += _taken(graph, makers, root)
+    if arrays > MOST:
+        found += _of_product(graph, kernel, makers, is_shaped=is_shaped)
+    else:
+        for root in sorted({makers[value] for value in kernel.writes if value in makers}):
+            found += _taken(graph, makers, root)
     return tuple([value for value in dict.fromkeys((*found, *kernel.reads)) if value in kernel.reads])
 
 
-def _taken(graph: Graph, makers: dict[int, int], root: int) -> list[int]:
+def _of_product(graph: Graph, kernel: Kernel, makers: Mapping[int, int], *, is_shaped: bool) -> list[int]:
+    """What the product of one value with what is made in its kernel reads, nothing of other kernels.
+
+    The compiler shapes the second operand of a product for it, but once where it does so for several: that is later
+    than what is made but if another product came before, and what is later it takes first.
+    """
+    *before, product = (graph.ops[number] for number in kernel.ops)
+    is_made = [value in makers for value in product.operands]
+    if product.kind != DOT or sorted(is_made) != [False, True] or not PRODUCTS.isdisjoint([op.kind for op in before]):
+        return []
+    first, second = product.operands
+    made = _taken(graph, makers, makers[first if is_made[0] else second], last=SPREAD)
+    if second in makers:
+        return [first, *made]
+    return [*made, second] if is_shaped else [second, *made]
+
+
+def _taken(graph: Graph, makers: Mapping[int, int], root: int, last: frozenset[str] = frozenset()) -> list[int]:
     found = list(dict.fromkeys(graph.ops[root].operands))
     while inside := [(makers[value], value) for value in found if makers.get(value, root) < root]:
-        number, value = max(inside)
+        number, value = max(inside, key=lambda pair: (graph.ops[pair[0]].kind not in last, pair))
         found.remove(value)
         found += [operand for operand in dict.fromkeys(graph.ops[number].operands) if operand not in found]
     return found
