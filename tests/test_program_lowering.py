@@ -101,6 +101,31 @@ def test_a_descent_lowers_one_of_two_points_that_are_as_high() -> None:
     assert descent.least[0] == 6
 
 
+def test_a_descent_changes_several_nodes_where_no_single_one_takes_less() -> None:
+    """Two that lie alike hand on nothing; where one alone lies otherwise there is a copy."""
+    moves = Moves([np.zeros(2), np.zeros(2)], {(0, 1): np.array([[0.0, 1.0], [1.0, 0.0]])})
+    peaks = {(0, 0): 10, (0, 1): 12, (1, 0): 12, (1, 1): 6}
+
+    def takes(chosen: Choices) -> Any:
+        peak = peaks[int(chosen[0]), int(chosen[1])]
+        return SimpleNamespace(peak_bytes=peak, constant_bytes=0, points=[], tensors=[])
+
+    descent = Lowering(moves=moves, takes=takes, place=np.arange(2), limit_bytes=6, most=100, ended=lambda: False)
+    found = descent.into(np.array([0, 0]))
+    assert found is not None
+    assert found.tolist() == [1, 1]
+
+
+def test_what_is_looked_for_by_rows_leaves_the_deadline_as_it_was() -> None:
+    program = _program(mlp(layers=1), "v3:2x2", "{x: 2, y: 4}", 30 * MIB)
+    kept = Solutions(program, time.monotonic() + 60, 0, None, math.inf)
+    kept.price(kept.solved(guess=True).choices)
+    kept.limit_bytes, deadline = 30 * MIB, kept.deadline
+    Limited(kept).look()
+    assert kept.count > 1
+    assert kept.deadline == deadline
+
+
 def test_the_least_memory_is_looked_for_within_no_limit() -> None:
     step, args = mlp(layers=1)
     plan = loads("meshwright: 1\ntopology: v3:2x2\nmesh: {x: 2, y: 4}\ntensors: {}\n")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +24,11 @@ takes less memory than others did.
 """
 APPROACHED = 3
 """How many times as often solutions are looked for within limits that are lowered."""
-LOWERED, STARTS, PART = 2.0, 2, 0.5
-"""How many times the limit what did not fit may have taken to be changed until it does, how many solutions are, and in
-what part of the time that is left.
+LOWERED, STARTS = 2.0, 2
+"""How many times the limit what did not fit may have taken to be changed until it does, and how many solutions are."""
+PART = 0.5
+"""Of the time that is left: for what is looked for by rows before solutions are changed, and then, once one fits, for
+others that take less time, before it is proven how much less may do.
 """
 
 
@@ -77,6 +81,16 @@ class Limited:
         found = solve(problem, time_limit_s=left, seed=kept.seed, stop=kept.stop, effort=EFFORT)
         kept.infeasible = found.status == "infeasible"
         return kept.infeasible
+
+    def look(self) -> None:
+        """Looks for what fits by what memory is worth, and by rows of what does not, in a part of the time: what those
+        miss is found where solutions are changed.
+        """
+        kept, deadline = self.kept, self.kept.deadline
+        kept.deadline -= (1 - PART) * max(deadline - time.monotonic(), 0.0)
+        if not (self.weigh() or self.mend()):
+            self.approach()
+        kept.deadline = deadline
 
     def weigh(self) -> bool:
         """Looks for what takes less memory by what that is worth, once; whether anything fits."""
@@ -149,9 +163,8 @@ class Limited:
         """
         kept = self.kept
         self.lowered = True
-        limit, begin, deciders = self.program.limit_bytes or 0, time.monotonic(), self.program.deciders
-        until = begin + PART * (kept.deadline - begin)
-        descent = self.program.lowering(looks(len(deciders)), lambda: kept.ended() or time.monotonic() > until)
+        limit, deciders = self.program.limit_bytes or 0, self.program.deciders
+        descent = self.program.lowering(looks(len(deciders)), kept.ended)
         misfits = {**kept.misfits, **(self.weighed or {})}
         peaks = {each: misfit.peak_bytes for each, misfit in misfits.items()}
         near = sorted((each for each in peaks if peaks[each] <= LOWERED * limit), key=peaks.__getitem__)
@@ -166,14 +179,22 @@ class Limited:
         )
         if least is not None:
             several.append(least)
-        for number, start in enumerate(several):
-            fits = descent.into(start, 1 / (len(several) - number))
+        begin, until = time.monotonic(), kept.deadline - (1 - PART) * (kept.deadline - time.monotonic())
+        for number, start in enumerate(several, 1):
+            # each has its part of the time: what the first comes to is seldom where the others do
+            ends = begin + number / len(several) * ((kept.deadline if kept.best is None else until) - begin)
+            into = replace(descent, ended=partial(self._is_after, ends))
+            fits = into.into(start, 1 / (len(several) - number + 1))
+            descent.ended = partial(self._is_after, until)
             while fits is not None:
                 kept.price(fits)
                 fits = self._quicker(descent, fits)
         if descent.least is not None:
             peak, decided = descent.least
             kept.seen(peak, self.program.choices(decided))
+
+    def _is_after(self, end: float) -> bool:
+        return time.monotonic() > end or self.kept.ended()
 
     def _quicker(self, descent: Lowering, fits: NDArray[np.int64]) -> NDArray[np.int64] | None:
         """What takes less time than a solution that fits, and is beside it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -14,7 +15,7 @@ from .exact import held_bytes
 FEW = 12
 """So many other choices of a node are looked at, those that cost least."""
 FOLLOWING = 12
-"""So many nodes may have to choose otherwise for one that does."""
+"""So many nodes may have to choose otherwise for one that does, or may choose what costs less beside it."""
 POWER, LESS = 24, 1e-4
 """Of the norm over a step's points that a descent lowers, and by what part of it a solution has to be lower: the peak
 alone stays where several points are as high.
@@ -49,6 +50,15 @@ class Moves:
             if found is not None:
                 yield found
 
+    def suited(self, node: int, chosen: Choices) -> Iterator[Choices]:
+        """The same, those around the node choosing what costs least beside that, where that changes something: of
+        several that have to lie otherwise to take less no single one may.
+        """
+        for other in self.others(node, chosen):
+            suited = self._suited(node, other)
+            if not np.array_equal(suited, other):
+                yield suited
+
     def more_s(self, chosen: Choices, other: Choices) -> float:
         """The seconds that another solution costs more."""
         changed = {int(node) for node in np.flatnonzero(chosen != other)}
@@ -75,6 +85,25 @@ class Moves:
                     return None
                 settled.add(other)
                 waiting.append(other)
+        return found
+
+    def _suited(self, node: int, chosen: Choices) -> Choices:
+        """The solution with those around a node choosing what costs least, one after the other, then those around them
+        if they choose otherwise now.
+        """
+        found = chosen.copy()
+        settled, waiting = {node}, [other for other, _ in self.near[node]]
+        for here in waiting:
+            if here in settled or len(settled) > FOLLOWING:
+                continue
+            settled.add(here)
+            seconds = self.costs[here].copy()
+            for other, table in self.near[here]:
+                seconds = seconds + table[:, found[other]]
+            best = int(np.argmin(seconds))
+            if seconds[best] < seconds[found[here]]:
+                found[here] = best
+                waiting += [other for other, _ in self.near[here]]
         return found
 
     def _follow(self, node: int, found: Choices, settled: set[int]) -> bool:
@@ -109,10 +138,10 @@ class Lowering:
 
     def into(self, chosen: Choices, part: float = 1.0) -> Choices | None:
         """A solution that fits, if the descent from one that does not comes to one, in a part of the looks left."""
-        held = self._look(chosen)
+        held, idle = self._look(chosen), Counter[int]()
         most = len(self.known) + part * (self.most - len(self.known))
         while held.peak_bytes > self.limit_bytes:
-            lower = self._lower(chosen, held) if len(self.known) < most else None
+            lower = self._lower(chosen, held, idle) if len(self.known) < most else None
             if lower is None:
                 return None
             chosen, held = lower
@@ -120,7 +149,8 @@ class Lowering:
 
     def quicker(self, chosen: Choices) -> Iterator[Choices]:
         """Of a solution that fits, those beside it that fit and cost less, the one that saves most first."""
-        beside = (other for node in range(len(chosen)) for other in self.moves.others(node, chosen))
+        moves = self.moves.others, self.moves.suited
+        beside = (other for several in moves for node in range(len(chosen)) for other in several(node, chosen))
         saving = [(more_s, other) for other in beside if (more_s := self.moves.more_s(chosen, other)) < 0]
         for _, other in sorted(saving, key=lambda each: each[0]):
             if self._is_over:
@@ -137,18 +167,23 @@ class Lowering:
         self.known[tuple(chosen)] = held.peak_bytes
         return held
 
-    def _lower(self, chosen: Choices, held: Memory) -> tuple[Choices, Memory] | None:
-        """A solution beside one that takes less memory, at its peak or where it takes nearly as much."""
+    def _lower(self, chosen: Choices, held: Memory, idle: Counter[int]) -> tuple[Choices, Memory] | None:
+        """A solution beside one that takes less memory, at its peak or where it takes nearly as much. Nodes that were
+        ``idle``, none of whose choices did before, come later; what changes several is looked at where no choice does.
+        """
         enough = pressure(held) * (1 - LESS)
-        for node in self._order(held):
-            for other in self.moves.others(node, chosen):
-                if tuple(other) in self.known:
-                    continue
-                if self._is_over:
-                    return None
-                found = self._look(other)
-                if found.peak_bytes <= self.limit_bytes or pressure(found) < enough:
-                    return other, found
+        order = sorted(self._order(held), key=idle.__getitem__)
+        for several in (self.moves.others, self.moves.suited):
+            for node in order:
+                for other in several(node, chosen):
+                    if tuple(other) in self.known:
+                        continue
+                    if self._is_over:
+                        return None
+                    found = self._look(other)
+                    if found.peak_bytes <= self.limit_bytes or pressure(found) < enough:
+                        return other, found
+                idle[node] += 1
         return None
 
     def _order(self, held: Memory) -> list[int]:

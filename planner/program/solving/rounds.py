@@ -84,9 +84,8 @@ class Rounds:
             self._tell(tell)
             fits = self.limited.fits(took, solution)
             if limited and kept.best is None:
-                proven = self.limited.is_too_low()
-                if not (proven or self.limited.weigh() or self.limited.mend()):
-                    self.limited.approach()
+                if not self.limited.is_too_low():
+                    self.limited.look()
                 break
             if kept.ended() or (fits and kept.best_s <= solution.cost / PER_S * (1 + ENOUGH)):
                 break
