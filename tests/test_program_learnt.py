@@ -20,7 +20,7 @@ from meshwright.planner.program.solving.by_rows import EFFORT
 from meshwright.planner.program.solving.exact import Missed, alone, netted
 from meshwright.planner.program.solving.learnt import Learnt
 from meshwright.planner.program.solving.rounds import ONCE_MORE, PROOFS, PROVING, Rounds
-from meshwright.planner.program.solving.solutions import LARGE, PER_S, Solutions
+from meshwright.planner.program.solving.solutions import LARGE, NEAR, PER_S, Priced, Solutions
 from small_steps import program_of, shape
 
 NODES, CHOICES = 5, 3
@@ -256,6 +256,22 @@ def test_of_a_large_program_the_best_stays_unless_something_is_better_by_a_thous
     assert kept.best_s == best_s
     assert heard == sorted({*heard}, reverse=True)
     assert heard[-1] == best_s
+
+
+@pytest.mark.parametrize(("less_s", "bound_s"), [(0.0, 10.0), (0.5, 10.0), (1.5, 9.5)])
+def test_what_does_not_fit_but_takes_less_than_its_costs_counts_against_the_bound_too(
+    less_s: float, bound_s: float
+) -> None:
+    """Else, of a limit at which nothing is found, the bound would be above what a plan that fits takes."""
+    wiring = SimpleNamespace(nodes=[])
+    program = SimpleNamespace(wiring=wiring, leader=np.arange(1), limit_bytes=10)
+    kept = Solutions(program, math.inf, 0, None, cutoff_s=10.0)
+    far_s = 12.0 * NEAR * (1 + 1e-9)
+    kept.priced = [Priced([0], 12.0, 20, less_s, 0.0), Priced([1], far_s, 30, 5.0, 0.0)]
+    kept.bound_s = kept.floor_s = 11.0
+    found = kept.answer()
+    assert (found.status, found.bound_s, found.floor_s) == ("unknown", bound_s, bound_s)
+    assert found.credit_s == less_s
 
 
 def priced_at(seconds: float) -> object:

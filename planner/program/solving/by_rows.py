@@ -37,7 +37,9 @@ def looks(nodes: int) -> int:
 def proven_by_rows(
     program: Program, least_bytes: int, learnt: Learnt, *, deadline: float, seed: int, stop: Stop
 ) -> int:
-    """The bytes that no choices take less than, of which some were seen to take so many: by rows that are sure."""
+    """Bytes that no choices take less than, by rows that are sure; some were seen to take ``least_bytes``. What is left
+    between the two is halved as long as there is time.
+    """
     low, high = 0, least_bytes
     while high - low > PROVEN * least_bytes:
         left = deadline - time.monotonic()

@@ -14,7 +14,8 @@ from ...partition.layout import extends
 from ..step.nest import SLICE
 from ..wiring.inside import computed_twice
 from ..wiring.wires import Level, Wiring
-from .decode import LaidOut, ended, laid_out, twins
+from .decode import LaidOut, ended, laid_out
+from .once import twins
 
 ARITHMETIC = frozenset({"add", "subtract", "multiply", "divide", "maximum", "minimum"}) | PRODUCTS
 """What stands for a place whole: others may be the last of several, whose operands are not the place's."""

@@ -196,9 +196,11 @@ class Solutions:
     @property
     def credit_s(self) -> float:
         """The most that a plan near the best took less than its costs: in some places, or in all with what others
-        taught of it. Of several solutions that are one plan, the program stands for it by what it says least of.
+        taught of it; where none fits, near the quickest that does not. Of several solutions that are one plan, the
+        program stands for it by what it says least of.
         """
-        best_s = self.best[0].estimate.step_time_s if self.best is not None else math.inf
+        quickest_s = min((each.seconds for each in self.priced), default=math.inf)
+        best_s = quickest_s if self.best is None else self.best_s
         found: dict[tuple[float, int], float] = {}
         for each in self.priced:
             if each.seconds <= best_s * NEAR:
@@ -225,8 +227,9 @@ class Solutions:
             return Found(
                 status=status,
                 objective_s=math.inf,
-                bound_s=min(self.bound_s, self.cutoff_s),  # nothing was priced that credit could be seen in
-                floor_s=min(self.floor_s, self.cutoff_s),
+                bound_s=min(max(self.bound_s - self.credit_s, 0.0), self.cutoff_s),
+                floor_s=min(max(self.floor_s - self.credit_s, 0.0), self.cutoff_s),
+                credit_s=self.credit_s,
                 peak_bytes=least_bytes,
                 least=None if least is None else named_layouts(self.program.wiring, least),
                 near=near,
