@@ -196,7 +196,7 @@ def test_what_each_turn_of_a_scan_takes_off_its_stack_is_laid_out_as_promised() 
     ("pair", "topology", "mesh", "gap"),
     [
         pytest.param(gated(), "v5e:4x4", {"a": 4, "b": 4}, 0.05, id="what a loop begins with and slices of stacks"),
-        pytest.param(anew(), "v6e:4x4", {"a": 4, "b": 4}, 0.04, id="what is read behind barriers"),
+        pytest.param(anew(), "v6e:4x4", {"a": 4, "b": 4}, 0.05, id="what is read behind barriers"),
         pytest.param(
             foretelling_by_experts(), "v3:4x4", {"a": 4, "b": 8}, 0.02, id="what a product reads as others do not"
         ),

@@ -24,8 +24,8 @@ from ..topology import Machine
 from .by_parts import FEW_AXES, Asked, Bound, Parts, bounded_by, nearest
 from .pricing.strategies import REGION
 from .program import Program
-from .solving.found import Found, Status, Tell
-from .solving.solutions import ENOUGH
+from .solving.found import Found, RunnerUp, Status, Tell
+from .solving.solutions import ENOUGH, RUNNERS_UP
 
 Make = Callable[[Asked, Program | None, Axes], Program]
 """Builds the program of some choices, or of all, with axes in an order, with what another one had worked out before."""
@@ -144,9 +144,9 @@ def both(one: Found, other: Found) -> Found:
         for of_one, of_other in ((one.bound_s, other.bound_s), (one.floor_s, other.floor_s))
     )
     least = min(one, other, key=_least_bytes)
-    seconds = ((best.second_s, best.second), (rest.objective_s, rest.layouts), (rest.second_s, rest.second))
-    later = (each for each in seconds if each[1] is not None and each[0] > best.objective_s * (1 + ENOUGH))
-    second_s, second = min(later, key=lambda each: each[0], default=(math.inf, None))
+    own = () if rest.layouts is None else (RunnerUp(rest.objective_s, rest.layouts),)
+    several = sorted((*best.runners_up, *own, *rest.runners_up), key=lambda each: each.seconds)
+    runners_up = [each for each in several if each.seconds > best.objective_s * (1 + ENOUGH)][:RUNNERS_UP]
     return replace(
         best,
         status=_feasible(best, bound_s),
@@ -156,8 +156,7 @@ def both(one: Found, other: Found) -> Found:
         least=least.least,
         peak_bytes=best.peak_bytes if best.layouts is not None else least.peak_bytes,
         near=nearest((*one.near, *other.near)),
-        second_s=second_s,
-        second=second,
+        runners_up=tuple(runners_up),
         rounds=one.rounds + other.rounds,
     )
 

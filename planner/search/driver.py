@@ -87,7 +87,7 @@ class Driver:
                 self._writing.write()
                 board.doubt(self._solving.cost_of)
         self._writing.write()  # what was found beside the last plans
-        self._writing.write_second()
+        self._writing.write_runners_up()
         self._writing.write_near()
         board.doubt(self._solving.cost_of)
         board.forget()

@@ -307,7 +307,7 @@ class Solving:
         one.given_s = one.given_s if found.ended else math.inf
         _keep_least(one, found)
         one.near = (*one.near, *found.near)
-        one.second, one.second_s, one.inside = found.second, found.second_s, found.inside
+        one.runners_up, one.inside = found.runners_up, found.inside
         board, axes = self._board, one.num_axes
         self._bounding.note(one, found.took_s)
         board.solving_s[axes] = max(board.solving_s.get(axes, 0.0), found.took_s)

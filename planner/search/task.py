@@ -67,14 +67,14 @@ class Near:
 class Found:
     """What a program's solver answers. ``layouts`` are those of every named value, empty where none were found.
 
-    ``bound_s`` counts what exact prices taught, ``floor_s`` the costs of kernels alone. ``credit_s`` is the most that a
-    solution was seen to take less than its costs; where nothing was priced it is not in the bounds. ``least_s`` is what
-    the step takes at least on any mesh of the machine. Where nothing fits, ``least`` are the layouts of the least
-    memory that were seen, which take ``least_bytes``; ``anywhere`` says that nothing does on any mesh. Where these were
-    asked for, nothing takes less than ``proven_bytes``, and on no mesh than ``anywhere_bytes``. ``near`` are
-    some that take a little more than the limit and may take less time, ``second`` the layouts next to the best, and
-    ``second_s``. ``inside`` says whether pins are of what stays inside of kernels. ``took_s`` is what building the
-    program and solving it took; ``ended`` says that the time ended that.
+    ``bound_s`` counts what exact prices taught, ``floor_s`` the costs of kernels alone. ``credit_s`` is the most that
+    a solution was seen to take less than its costs; where nothing was priced it is not in the bounds. ``least_s`` is
+    what the step takes at least on any mesh of the machine. Where nothing fits, ``least`` are the layouts of the least
+    memory that were seen, which take ``least_bytes``; ``anywhere`` says that nothing does on any mesh. Where these
+    were asked for, nothing takes less than ``proven_bytes``, and on no mesh than ``anywhere_bytes``. ``near`` are some
+    that take a little more than the limit and may take less time, ``runners_up`` those next to the best. ``inside``
+    says whether pins are of what stays inside of kernels. ``took_s`` is what building the program and solving it took;
+    ``ended`` says that the time ended that.
     """
 
     status: Status
@@ -91,8 +91,7 @@ class Found:
     proven_bytes: int = 0
     anywhere_bytes: int = 0
     near: Sequence[Near] = field(default=(), repr=False)
-    second: Mapping[str, Sharding] = field(default_factory=dict, repr=False)
-    second_s: float = math.inf
+    runners_up: Sequence[First] = field(default=(), repr=False)
     inside: bool = False
     anywhere: bool = False
 
@@ -276,8 +275,7 @@ class Solver:
             proven_bytes=found.proven_bytes,
             anywhere_bytes=least_anywhere(task.graph, task.mesh, task.machine, known) if task.lowest else 0,
             near=tuple(Near(**each._asdict()) for each in found.near),
-            second=dict(found.second or {}),
-            second_s=found.second_s,
+            runners_up=tuple(First(objective_s=each.seconds, layouts=each.layouts) for each in found.runners_up),
             inside=holds_inside(task.graph, task.pins, task.machine, known),
             anywhere=anywhere,
         )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from ..graph import Sharding
 from .candidates import Candidate
 from .result import PricedPlan
-from .task import Near
+from .task import First, Near
 
 CLOSE = 1e-3  # plans whose step times differ by less are as good as each other
 
@@ -23,7 +23,7 @@ class Tried:
     plans take at least that need not keep pins on what stays inside of kernels. ``given_s`` is the time that it was not
     solved in, infinite where it was. ``least`` are layouts that take ``least_bytes``, the least that was seen, where
     none fit, and nothing takes less than ``proven_bytes``, nor on any mesh than ``anywhere_bytes``; ``near`` some that
-    take a little more than the limit, ``second`` those that were next to the best, and ``second_s``; ``beyond`` is a
+    take a little more than the limit, ``runners_up`` those that were next to the best; ``beyond`` is a
     plan that does not fit. ``inside`` says that pins are of what stays inside of kernels, ``anywhere`` that no mesh has
     a plan with its policy.
     """
@@ -44,8 +44,7 @@ class Tried:
     proven_bytes: int = 0
     anywhere_bytes: int = 0
     near: Sequence[Near] = field(default=(), repr=False)
-    second: Mapping[str, Sharding] = field(default_factory=dict, repr=False)
-    second_s: float = math.inf
+    runners_up: Sequence[First] = field(default=(), repr=False)
     inside: bool = False
     beyond: PricedPlan | None = None
     anywhere: bool = False

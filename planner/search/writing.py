@@ -45,7 +45,7 @@ class Writing:
         self._pen = Pen(board, settings, workload=workload, minimise=minimise, clock=clock, say=say)
         self._solving, self._ahead, self._by_hand = solving, Ahead(self._pen, solving), ByHand(self._pen)
         self._least: dict[int, Mapping[str, Sharding]] = {}  # of least memory, written
-        self._second: set[int] = set()  # the candidates of which the next layouts were written
+        self._runners_up: set[int] = set()  # the candidates of which these were written
         self._near_limit = NearLimit(board, self._near_plan)
 
     def write(self) -> None:
@@ -104,18 +104,21 @@ class Writing:
             except PlanError:
                 continue
 
-    def write_second(self) -> None:
+    def write_runners_up(self) -> None:
         """Writes the layouts that were next to a candidate's best, where the plan of these takes more than they cost,
         and more than the next: not all layouts are said by the names that a step has.
         """
         board = self._pen.board
         for one in board.tried:
             is_short_of = one.priced is not None and one.step_time_s > one.objective_s * (1 + BROKEN)
-            is_known = one.candidate.index in self._second
-            if is_short_of and not is_known and one.second_s < board.written_s * (1 - CLOSE) and not self._pen.is_late:
-                self._second.add(one.candidate.index)
+            if not is_short_of or one.candidate.index in self._runners_up:
+                continue
+            for each in one.runners_up:
+                if each.objective_s >= board.written_s * (1 - CLOSE) or self._pen.is_late:
+                    break
+                self._runners_up.add(one.candidate.index)
                 self._pen.say(f"writing the next plan of {one.candidate}")
-                board.by_hand.append(found := beside(one.candidate, one.second_s, one.second))
+                board.by_hand.append(found := beside(one.candidate, each.objective_s, each.layouts))
                 self._write_one(found)
 
     def write_near(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -23,6 +22,13 @@ class Beyond(NamedTuple):
     layouts: Mapping[str, Sharding]
 
 
+class RunnerUp(NamedTuple):
+    """Layouts that were next to the best, and what they take."""
+
+    seconds: float
+    layouts: Mapping[str, Sharding]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """What was found. ``layouts`` are those of every named value (None: none were found).
@@ -32,9 +38,8 @@ class Found:
     the most that a solution took less than its costs. ``peak_bytes`` is a device's memory; where nothing fits, the
     least that was seen, and ``least`` the layouts that take it; where that was asked for, no layouts take less than
     ``proven_bytes``. ``near`` are some layouts that take a little more than the limit and may take less time: the plan
-    that is written of them may fit. ``second`` are those that were next to the best, and ``second_s``: the best may
-    become no such plan as they cost. ``rounds`` is how often the program was solved, ``choices`` that of each of its
-    nodes.
+    that is written of them may fit. ``runners_up`` are those that were next to the best: that may become no such plan
+    as it costs. ``rounds`` is how often the program was solved, ``choices`` that of each of its nodes.
     """
 
     status: Status
@@ -47,7 +52,6 @@ class Found:
     layouts: Mapping[str, Sharding] | None = None
     least: Mapping[str, Sharding] | None = None
     near: Sequence[Beyond] = field(default=(), repr=False)
-    second_s: float = math.inf
-    second: Mapping[str, Sharding] | None = field(default=None, repr=False)
+    runners_up: Sequence[RunnerUp] = field(default=(), repr=False)
     rounds: int = 0
     choices: tuple[int, ...] = field(default=(), repr=False)

@@ -16,7 +16,7 @@ from ...solver.solve import solve
 from ..rows.usage import Misfit, Row
 from .by_rows import EFFORT
 from .exact import Exact, exact
-from .found import Beyond, Found, Status
+from .found import Beyond, Found, RunnerUp, Status
 from .learnt import Learnt
 from .named import named_layouts
 
@@ -66,6 +66,10 @@ class Priced(NamedTuple):
     peak_bytes: int
     less_s: float
     more_s: float
+
+
+RUNNERS_UP = 3
+"""How many are kept that are next to the best."""
 
 
 class Solutions:
@@ -238,10 +242,6 @@ class Solutions:
         took, choices = self.best
         objective_s = took.estimate.step_time_s
         bound_s = max(self.bound_s - self.credit_s, 0.0)
-        others = (each for each in self.looked_for if each[0] > objective_s * (1 + ENOUGH))
-        second_s, second = min(
-            others, key=lambda each: each[0], default=(math.inf, None)
-        )  # what lies beside is like it
         rounded_s = len(self.program.wiring.nodes) / PER_S
         if bound_s <= objective_s * (1 + ENOUGH) + rounded_s:  # and what prefers small arguments
             bound_s = min(bound_s, objective_s)
@@ -254,11 +254,18 @@ class Solutions:
             peak_bytes=took.estimate.peak_bytes,
             layouts=named_layouts(self.program.wiring, choices),
             near=near,
-            second_s=second_s,
-            second=None if second is None else named_layouts(self.program.wiring, second),
+            runners_up=tuple(self._runners_up(objective_s)),
             rounds=self.count,
             choices=tuple(choices),
         )
+
+    def _runners_up(self, above_s: float) -> Iterator[RunnerUp]:
+        """Those next to the best, each of which takes more than the one before. What lies beside one is like it."""
+        left = RUNNERS_UP
+        for seconds, choices in sorted(self.looked_for, key=lambda each: each[0]):
+            if left and seconds > above_s * (1 + ENOUGH):
+                above_s, left = seconds, left - 1
+                yield RunnerUp(seconds, named_layouts(self.program.wiring, choices))
 
     def _near(self) -> Iterator[Beyond]:
         """Those that take a little more than the limit and less time than others that take less, but for what fits: its
