@@ -84,12 +84,13 @@ def _end(graph: Graph, kernel: Kernel) -> Kernel | None:
 
 def own_ops(graph: Graph, kernel: Kernel) -> tuple[int, ...]:
     """The operations of a kernel but for those that only make what it is handed."""
-    wanted, found = set(kernel.writes), list[int]()
+    wanted, found, handed = set(kernel.writes), list[int](), set(kernel.reads)
     for number in reversed(kernel.ops):
-        if wanted.isdisjoint(graph.ops[number].results):
+        op = graph.ops[number]
+        if wanted.isdisjoint(op.results):
             continue
         found.append(number)
-        wanted.update(value for value in graph.ops[number].operands if value not in kernel.reads)
+        wanted.update([value for value in op.operands if value not in handed])
     return tuple(reversed(found))
 
 
