@@ -145,9 +145,9 @@ def blocks(tokens: int = 4096, width: int = 1024, hidden: int = 4096, layers: in
 CONVOLUTION = ("NHWC", "HWIO", "NHWC")
 
 
-def program_of(pair: Pair, topology: str, mesh: str) -> Program:
-    """The program of a step on a mesh."""
+def program_of(pair: Pair, topology: str, mesh: str, **options: Any) -> Program:
+    """The program of a step on a mesh, with these ``options`` of ``build``."""
     drafts = Drafts(*pair)
     plan = mw.loads(f"meshwright: 1\ntopology: {topology}\nmesh: {mesh}\n")
     returned = {tensor.path: tensor.returns for tensor in drafts.tensors if tensor.returns}
-    return build(drafts.graph(plan), plan.mesh, physical(plan.topology), returned=returned)
+    return build(drafts.graph(plan), plan.mesh, physical(plan.topology), returned=returned, **options)

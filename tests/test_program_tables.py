@@ -41,6 +41,9 @@ def test_an_update_takes_more_with_part_of_the_lanes_of_a_table_that_is_scattere
     (top,) = wiring.levels
     nodes = (wiring.nodes[number] for number in top.kernels.values())
     found = {value: (node, more) for node in nodes for value, more in node.tables.items() if more.any()}
+    (looked_up_in,) = [value for value in found if value in top.graph.arguments]
+    _, less = found.pop(looked_up_in)  # the update pays for the copy that a look-up would by itself
+    assert (less <= 0).all()
     ((value, (node, more)),) = found.items()
     assert top.graph.shape(value) == (65536, 128)
     assert any(not layout[1] for layout in node.layouts[value])
@@ -52,6 +55,26 @@ def test_what_is_looked_up_is_added_up_as_the_program_prices_it() -> None:
     found = program_of(looked_up(), pins={"params/table": (("a",), ()), "mu/table": (("a",), ())}).solve()
     assert found.layouts is not None
     assert found.floor_s == pytest.approx(found.objective_s, rel=0.03)
+
+
+def looked_up_twice() -> Pair:
+    """Rows of one table for two sequences, each through a product of its own."""
+
+    def loss(params: dict[str, jax.Array], ids: jax.Array) -> jax.Array:
+        rows = (params["table"][each] @ params[name] for each, name in zip(ids, ("w", "v"), strict=True))
+        return sum(jnp.mean(each**2) for each in rows)
+
+    own = {"table": shape(65536, 128), "w": shape(128, 512), "v": shape(128, 512)}
+    return trained(loss, own, shape(2, 2048, dtype=jnp.int32), momentum=True)
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_a_table_of_two_look_ups_is_copied_where_it_is_updated(*, columns: bool) -> None:
+    """Both sums lie row by row, and with them all that the update reads; the look-ups read that copy."""
+    lies = ((), ("a",)) if columns else (("a",), ())
+    found = program_of(looked_up_twice(), pins={"params/table": lies, "mu/table": lies}).solve()
+    assert 0.94 * found.objective_s < found.floor_s <= found.objective_s
+    assert found.credit_s < 0.005 * found.objective_s  # and no look-up pays for it too
 
 
 def cut_by_several() -> Pair:

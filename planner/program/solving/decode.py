@@ -49,6 +49,7 @@ def laid_out(wiring: Wiring, level: Level, choices: Sequence[int]) -> LaidOut:
     shared: dict[tuple[int, int], Sharding] = {}
     nodes: dict[int, int] = {}
     brought: set[int] = set()
+    first: dict[int, Sharding] = {}
     for value, port in level.source.items():
         found[value] = port.layouts[choices[port.node]]
     found |= {value: level.pinned[value] for value in level.made}
@@ -59,13 +60,16 @@ def laid_out(wiring: Wiring, level: Level, choices: Sequence[int]) -> LaidOut:
         for at in own_ops(level.graph, level.program.kernels[position]):
             nodes.setdefault(at, number)
             made = level.graph.ops[at].results if nodes[at] == number else ()
-            brought.update(value for value in made if rows[value][choices[number]] != found[value])
+            first.update((value, rows[value][choices[number]]) for value in made)
+            brought.update(value for value in made if first[value] != found[value])
             for value in level.graph.ops[at].operands:
                 wanted.setdefault((at, value), rows[value][choices[number]])
                 by = wiring.through.get((number, value))
                 if by is not None:
                     shared.setdefault((at, value), wiring.nodes[by].layouts[value][choices[by]])
     wanted |= {key: layout for key, layout in level.asked.items() if key in wanted}
+    found |= _as_computed(level, found, first, wanted)
+    brought -= {value for value, layout in first.items() if found[value] == layout}
     wanted = {key: want for key, want in wanted.items() if want != found[key[1]]}
     through = _leading(wiring, level, found, wanted, shared)
     asking = _asking(wiring, level, choices)
@@ -78,6 +82,26 @@ def laid_out(wiring: Wiring, level: Level, choices: Sequence[int]) -> LaidOut:
         nodes=nodes,
         asking=asking,
     )
+
+
+def _as_computed(
+    level: Level,
+    found: Mapping[int, Sharding],
+    first: Mapping[int, Sharding],
+    wanted: Mapping[tuple[int, int], Sharding],
+) -> dict[int, Sharding]:
+    """What the first kernel to compute a value in passing reads of it itself, and another leaves otherwise, to be read
+    so: it lies as it is computed, and is brought elsewhere once, for who reads it there.
+    """
+    wants: dict[int, set[Sharding]] = {}
+    for (_, value), want in wanted.items():
+        wants.setdefault(value, set()).add(want)
+    kept = {*level.graph.results, *level.made, *level.pinned}
+    return {
+        value: layout
+        for value, layout in first.items()
+        if layout != found[value] and value not in kept and wants.get(value) == {layout, found[value]}
+    }
 
 
 def _leading(

@@ -173,9 +173,10 @@ class Blueprint:
 
     @cached_property
     def table(self) -> int | None:
-        """What it reads of tables that are scattered into, if that is one value."""
-        found = [value for value in self.own.arguments if value in self.around.tables]
-        return found[0] if len(found) == 1 else None
+        """The first of the tables that are scattered into that it reads: where one lies row by row, all that it takes
+        number by number with it does.
+        """
+        return next((value for value in self.own.arguments if value in self.around.tables), None)
 
     def written_whole(self, value: int) -> int | None:
         """What is written where a device's part is cut out of one of its values, if that is computed in passing else:

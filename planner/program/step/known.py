@@ -24,7 +24,7 @@ from ...fusion.uses import Uses, read_uses
 from ...fusion.written import NEAR_BYTES
 from ...graph import Graph, Op, Value
 from ...kernels import Kernel, Program
-from ...lookups import filled
+from ...lookups import GATHER, filled, tables_of
 from ...memory import schedule
 from ...partition.passes.accumulated import added_up
 from .around import Around
@@ -228,7 +228,8 @@ class Known:
         masked = self.images.masked(graph)
         _, far = self.far.get(id(graph), (graph, Far()))
         far = far if any(graph.ops[number].kind in PRODUCTS for number in kernel.ops) else Far()
-        tables = frozenset(place for place, number in places if number in known)
+        later = _copied_later(graph, kernel, known) if known else frozenset[int]()
+        tables = frozenset(place for place, number in places if number in known or number in later)
         bare = graph.arguments if graph.ops[kernel.ops[-1]].kind == COMPARE else ()
         kept = set(graph.results) - copied_results(graph).keys()
         ends = {*graph.arguments, *graph.results} if tables else set[int]()
@@ -340,6 +341,16 @@ def _of_tables(program: Program) -> frozenset[int]:
         met = {graph.shape(value) for value in (*kernel.reads, *kernel.writes) if value in found}
         found.update(value for value in kernel.writes if graph.shape(value) in met)
     return frozenset(found)
+
+
+def _copied_later(graph: Graph, kernel: Kernel, known: Collection[int]) -> frozenset[int]:
+    """The step's arguments in which a kernel looks rows up, and which are updated by what is scattered: they are copied
+    into rows for that, or lie so as they are given.
+    """
+    shapes = {graph.shape(value) for value in known}
+    gathers = (graph.ops[number] for number in kernel.ops if graph.ops[number].kind == GATHER)
+    given = (value for op in gathers for value in tables_of(op) if value in graph.arguments)
+    return frozenset(value for value in given if graph.shape(value) in shapes)
 
 
 def _first_convolved(program: Program) -> dict[int, int]:

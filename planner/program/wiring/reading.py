@@ -113,7 +113,7 @@ def read(
         node = wiring.nodes[port.node]
         if not as_made:
             _put_brought(wiring, level.source[value], port)
-        lying = node.tables.get(value) if as_made and value in node.tables else node.far.get(value)
+        lying = _lying(node, value, as_made=as_made)
         every = (each(wiring, value, source, port) for each in (_put_apart, _cut_whole, _turned_back))
         more_s = [each for each in every if each is not None] if as_made else []
         unsent = np.sum(more_s, axis=0) if more_s else None
@@ -153,6 +153,16 @@ def _round_copies(wiring: Wiring, level: Level, value: int, ports: Sequence[Port
             times
             * np.array([[reshards.rounding_sent(known, s, b) * (a == s) for a, b in pairs] for s in source.layouts]),
         )
+
+
+def _lying(node: Node, value: int, *, as_made: bool) -> Costs | None:
+    """Seconds more of a node that reads a value as it lies. What several share may have been brought there:
+    then no table costs more.
+    """
+    table, far = node.tables.get(value), node.far.get(value)
+    if table is None or as_made:
+        return far if table is None else table
+    return np.minimum(table, 0.0) + (0.0 if far is None else far)
 
 
 def _write_pinned(wiring: Wiring, level: Level, value: int, port: Port) -> None:
