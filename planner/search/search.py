@@ -25,7 +25,7 @@ from .written import Minimise
 LONGER = 0.7
 """Of the time after a search's own, that it has as long as nothing is found."""
 
-HELPED, LEAST_HELPED_S = 2.0, 5.0
+HELPED, LEAST_HELPED_S = 2.0, 10.0
 """How many times as long as it took to prove that nothing fits it is looked for what would help, and how long at least:
 whoever asks within which limit there is a plan waits for no more.
 """
