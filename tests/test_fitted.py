@@ -15,10 +15,11 @@ import small_steps
 from in_process import search
 from meshwright.backends.jax.compiled_ahead import Ahead
 from meshwright.dsl.plan import Limits, Plan, Remat, Result
-from meshwright.planner.search.fitted import PATIENCE_S, Said, fitted
+from meshwright.planner.search.fitted import CONFIRMED_S, PATIENCE_S, Said, fitted
 from meshwright.planner.search.progress import Clock, Progress
 from meshwright.planner.search.report import headline, notes
 from meshwright.planner.search.result import MeshCount, Misfit, PricedPlan, Remedy, SearchResult
+from meshwright.planner.search.task import Status
 
 MIB = 2**20
 ASKED = mw.loads("meshwright: 1\ntopology: v3:2x2\nmesh: {a: 8}\nlimits: {hbm: 100MiB}\n")
@@ -274,6 +275,25 @@ def test_what_would_help_is_compiled_too() -> None:
     assert (result.misfit.least_bytes, result.misfit.missing_bytes) == (115 * MIB, 15 * MIB)  # as the remedy says
     assert "compiled, is 15,728,640 bytes more" in " ".join(notes(result))
     assert (helps.change, helps.compiled_bytes) == ("helps", 95 * MIB)
+
+
+@pytest.mark.parametrize(("status", "is_short"), [("infeasible", True), ("unknown", False)])
+def test_of_what_is_proven_not_to_fit_the_compiler_is_asked_for_seconds_what_would_help(
+    status: Status, is_short: bool
+) -> None:
+    one = predicted(90 * MIB)
+    assert one.plan is not None
+    remedy = Remedy(change="more", plan=one.plan, step_time_s=1.0, peak_bytes=110 * MIB, is_memory=True)
+    why = Misfit(limit_bytes=100 * MIB, limit_of="the plan", least_bytes=110 * MIB, remedies=(remedy,))
+    first, given = replace(predicted(0), status=status, misfit=why), list[float]()
+
+    class Timed(Taking):
+        def peak(self, plan: Plan, clock: Clock) -> Said:
+            given.append(clock.left_s)
+            return super().peak(plan, clock)
+
+    fitted(lambda plan, seconds: first, Timed(lambda limit: Said()), ASKED, MACHINE, Clock(600))
+    assert [seconds <= CONFIRMED_S for seconds in given] == [is_short]
 
 
 @pytest.mark.parametrize(("said", "status"), [(95, "unknown"), (105, "infeasible")])

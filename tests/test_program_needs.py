@@ -62,11 +62,28 @@ def gelu() -> Pair:
     return small_steps.trained(loss, [own] * 2, SHAPE(2048, 512))
 
 
+def added_up() -> Pair:
+    """The gradients of four parts of a batch, one after the other."""
+
+    def step(w: Any, x: jax.Array) -> Any:
+        def loss(w: Any, own: jax.Array) -> jax.Array:
+            return jnp.mean((jax.nn.relu(own @ w["i"]) @ w["o"]) ** 2)
+
+        def turn(known: Any, own: jax.Array) -> Any:
+            return jax.tree.map(jnp.add, known, jax.grad(loss)(w, own)), None
+
+        found, _ = jax.lax.scan(turn, jax.tree.map(jnp.zeros_like, w), x.reshape(4, -1, 512))
+        return jax.tree.map(lambda a, b: a - 0.1 * b, w, found)
+
+    return step, ({"i": SHAPE(512, 2048), "o": SHAPE(2048, 512)}, SHAPE(4096, 512))
+
+
 STEPS: dict[str, Callable[[], Pair]] = {
     "products": lambda: small_steps.mlp(layers=2),
     "experts": small_steps.experts,
     "products whose ends are read as wide as they are made": gelu,
     "a loop": lambda: small_steps.scanned(8192, 1024, 2048, 3),
+    "turns that add up": added_up,
     "what is computed anew": lambda: (computed_anew, (SHAPE(1024, 512), SHAPE(512, 512))),
     "a view of what is gathered": lambda: (viewed, (SHAPE(512, 4096), SHAPE(4096, 4096))),
     "what a sum parts from its end": lambda: (
@@ -155,6 +172,20 @@ def test_what_a_loop_stacks_for_more_than_products_is_there_as_wide_as_it_is() -
     assert solve(rows, time_limit_s=60).status == "infeasible"
 
 
+def test_what_a_loop_fills_in_turns_is_there_during_all_of_them() -> None:
+    """Gradients of 16 MiB are stacked beside what the forward loop leaves: without them 67 MiB would do."""
+    found = program(small_steps.scanned(), "v3:2x2", "{a: 2, b: 4}")
+    rows = found.problem(80 * MIB, nothing(found), guess=False, sure=True)
+    assert solve(rows, time_limit_s=60).status == "infeasible"
+
+
+def test_what_is_read_of_a_product_is_there_until_then_as_it_was_made_or_computed_of_it() -> None:
+    """Positive numbers of 8 MiB, or those that they are of, are there until the gradient of the second weight."""
+    found = program(small_steps.mlp(8192, 1024, 4096, 1, momentum=True), "v3:2x2", "{a: 2, b: 4}")
+    rows = found.problem(49 * MIB, nothing(found), guess=False, sure=True)
+    assert solve(rows, time_limit_s=60).status == "infeasible"
+
+
 def test_what_ends_a_product_is_there_while_that_is_made_and_until_it_is_read() -> None:
     """The gradient of what experts hide is masked at the end of a product, 4 MiB in bfloat16, beside all that they
     hide, 8 MiB, by which it is: without either 23 MiB would do.
@@ -164,9 +195,9 @@ def test_what_ends_a_product_is_there_while_that_is_made_and_until_it_is_read() 
     assert solve(rows, time_limit_s=60).status == "infeasible"
 
 
-@pytest.mark.parametrize(("mib", "proven"), [(27, True), (42, True), (43, False)])
+@pytest.mark.parametrize(("mib", "proven"), [(27, True), (43, True), (44, False)])
 def test_what_no_mesh_can_hold_is_proven_without_one(mib: int, proven: bool) -> None:
-    """What is found on a mesh of 4 x 2 cores takes 60 MiB, where 42 are proven to be too little."""
+    """What is found on a mesh of 4 x 2 cores takes 60 MiB, where 43 are proven to be too little."""
     pair = small_steps.mlp(8192, 1024, 4096, 1, momentum=True)
     plan = asked("v3:2x2", "{a: 8}")
     assert plan.topology is not None

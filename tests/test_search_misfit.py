@@ -24,6 +24,7 @@ from meshwright.planner.search.misfit import _changes
 from meshwright.planner.search.question import Question
 from meshwright.planner.search.report import misfit_text, tables
 from meshwright.planner.search.result import Misfit, PricedPlan
+from meshwright.planner.search.search import LEAST_HELPED_S
 from meshwright.planner.search.task import Found, Near, Task
 from meshwright.planner.search.tried import Tried
 from meshwright.planner.topology import physical
@@ -140,6 +141,12 @@ def test_what_takes_least_is_looked_for_and_not_searched_for() -> None:
     assert [task.limit_bytes for task in solver.tasks if task.lowest] == [None]
     assert result.misfit.remedies[0].is_memory
     assert result.misfit.remedies[0].peak_bytes == 8000
+
+
+def test_of_what_is_proven_not_to_fit_it_is_looked_for_seconds_what_would_help() -> None:
+    solver = Lowest(by_axes)
+    ask(text="mesh: {a: 8, b: 4}\nlimits: {hbm: 1000 B}", solver=solver, time_limit_s=600.0)
+    assert 0 < max(task.time_limit_s for task in solver.tasks if task.lowest) <= LEAST_HELPED_S
 
 
 class Slow(FakeSolver):

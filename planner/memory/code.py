@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ..chip import Chip
@@ -67,6 +67,11 @@ WIDE_FROM_FLOPS = 1e9
 SURE_PRODUCT_BYTES, SURE_LOOP_BYTES = 4 << 10, 8 << 10
 """What each product and each loop of a compiled program took at least: 24 products of 64 x 128 x 128 in 149 KiB on v5e
 and 165 to 176 on v3 and v6e with all else, in 6 loops 6 of them in 90 KiB on v5e and 98 on v3.
+"""
+SURE_PART, SURE_FLOPS, MOST_SURE_FLOPS = 0.6, 1e8, 1.6e9
+"""What part of it each product of so many FLOPs on a device took at least, and from how many on it is no more: alone on
+v3 to v6e, and in seven training steps of 5 to 23 products on v3, v4, v5e, v5p and v6e, whose whole code was 2.5 to 6
+times as long.
 """
 COLLECTIVE_BYTES = 34 << 10
 GATHER_BYTES, TAKEN_ELSEWHERE_BYTES = 30 << 10, 500 << 10
@@ -263,6 +268,14 @@ def _is_wide(graph: Graph, kernel: Kernel) -> bool:
     return any(each.dtype == "f32" and len(each.shape) > 1 for each in values)
 
 
-def least_code_bytes(products: int, loops: int) -> int:
-    """What a program takes at least that has so many kernels that multiply, and so many loops, the compiled one too."""
-    return SURE_PRODUCT_BYTES * products + SURE_LOOP_BYTES * loops
+def least_code_bytes(flops: Iterable[float], loops: int) -> int:
+    """What a program takes at least, the compiled one too, that has so many loops and whose products compute so many
+    FLOPs each on a device.
+    """
+    return sum(map(_sure_bytes, flops)) + SURE_LOOP_BYTES * loops
+
+
+def _sure_bytes(flops: float) -> int:
+    if flops < SURE_FLOPS:
+        return SURE_PRODUCT_BYTES
+    return int(SURE_PART * GFLOP_BYTES * (min(flops, MOST_SURE_FLOPS) / 1e9) ** GROWTH)

@@ -67,7 +67,7 @@ def _least_bytes(graph: Graph, mesh: Mesh, machine: Machine, known: Known, *, le
     besides = there[: len(level.graph.arguments)] if lent else there
     needed = needed_in_all(wiring, with_results=lent, doubt=DOUBT)
     beside_bytes = (sum(besides) + needed) // devices - chip.buffer_vmem_most_bytes
-    return max(sum(there) // devices, beside_bytes) + least_bytes(wiring, chip)
+    return max(sum(there) // devices, beside_bytes) + least_bytes(wiring, chip, devices)
 
 
 def _whole(graph: Graph, mesh: Mesh, machine: Machine, known: Known) -> Wiring:

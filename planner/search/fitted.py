@@ -22,6 +22,10 @@ FOUND_FIRST = 0.7
 """Of the time left, for each search where there is a limit; the rest is for the compiler and for searching again."""
 PATIENCE_S = 20.0
 """How long the compiler may take at least, within the time; else as long as the search took before."""
+CONFIRMED_S = 5.0
+"""How long it may take at least to say of what would help, once it is proven that nothing fits; else as long as that
+took.
+"""
 MOST = 0.75
 """Of the time left, which it may take to say whether a plan fits that would be returned; the rest searches again."""
 TRIES = 4
@@ -157,7 +161,10 @@ class _Fitting:
         """
         if found.misfit is None:
             return found
-        remedies = [one for one in map(self._confirm, found.misfit.remedies) if one is not None]
+        proven = found.status == "infeasible"
+        until = self.clock.within(max(self.clock.elapsed_s, CONFIRMED_S)) if proven else None
+        several = (self._confirm(one, until) for one in found.misfit.remedies)
+        remedies = [one for one in several if one is not None]
         memory = [one for one in (*remedies, *self.refused) if one.is_memory]
         remedies = [*worth_more(sorted(memory, key=_needed)), *(one for one in remedies if not one.is_memory)]
         fits = any(one.change == AFTER_ALL for one in remedies)
@@ -168,11 +175,12 @@ class _Fitting:
             search_s=round(self.clock.elapsed_s, 3),
         )
 
-    def _confirm(self, remedy: Remedy) -> Remedy | None:
+    def _confirm(self, remedy: Remedy, until: Clock | None) -> Remedy | None:
+        """What would help, as the compiler has it, which may take until a time; None where it does not."""
         limit, _ = self.limit
-        if self.compiler.absent(remedy.plan) or self.clock.over:
+        if self.compiler.absent(remedy.plan) or (until or self.clock).over:
             return remedy
-        said = self.compiler.peak(remedy.plan, self._patience())
+        said = self.compiler.peak(remedy.plan, until or self._patience())
         if said.fits is False and not remedy.is_memory:
             return None
         if said.peak_bytes is None:

@@ -96,6 +96,10 @@ class Clock:
         longer_s = self._longer_s if as_found else 0.0
         return Clock(max(0.0, self.left_s - longer_s) * share, self._stop, self._excused)
 
+    def within(self, seconds: float) -> Clock:
+        """A clock that ends in so many seconds, or when this one does."""
+        return self.part(min(seconds / max(self.left_s, seconds), 1.0))
+
     def until(self, other: Clock) -> None:
         """Ends when another one does."""
         self._limit_s, self._longer_s = self.elapsed_s + other.left_s - self._excused.seconds, 0.0

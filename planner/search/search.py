@@ -25,6 +25,11 @@ from .written import Minimise
 LONGER = 0.7
 """Of the time after a search's own, that it has as long as nothing is found."""
 
+HELPED, LEAST_HELPED_S = 2.0, 10.0
+"""How many times as long as it took to prove that nothing fits it is looked for what would help, and how long at least:
+whoever asks within which limit there is a plan waits for no more.
+"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamp:
@@ -161,7 +166,8 @@ def _nothing(
     limit_bytes, limit_of = limit
     why = None
     if limit_bytes is not None and not clock.stopped:
-        why = misfit(question, found, (limit_bytes, limit_of), means, clock)
+        helping = clock.within(max(HELPED * clock.elapsed_s, LEAST_HELPED_S)) if found.infeasible else clock
+        why = misfit(question, found, (limit_bytes, limit_of), means, helping)
         if why.least is not None and why.least.peak_bytes <= limit_bytes:
             if status == "infeasible":  # and is not
                 floor_s = min((one.candidate.floor_s for one in found.tried), default=0.0)

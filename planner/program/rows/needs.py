@@ -3,13 +3,14 @@
 What is made before a product and read after what it makes is there beside it, wherever the compiler puts either. How it
 lies then is not known: what makes or reads it may have it in other layouts than it is kept in. What is computed number
 by number is not counted, for it may be computed anew, nor what may be gathered where a result lies; what products alone
-read is counted as narrow as they read it.
+read is counted as narrow as they read it. What it is computed of is there until it is read, if it is not itself. What
+loops fill in turns is there during all of them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -25,9 +26,12 @@ from ..step.passing import own_ops, own_reads
 from ..wiring.reading import rounded_reads
 from ..wiring.wires import Level, Wiring
 from .lives import Span, part_bytes, spans
+from .reach import before, behind, left, most_bytes
 
 NARROW_BITS = 16
 """Of a number that products read, at most: what is wider they round, and it may be sent so."""
+SEVERAL = 2
+"""Turns: the body of a loop of one stands where the loop does."""
 FILLED = frozenset({BROADCAST, CONSTANT, "iota", "allocate"})
 PASSED = IN_PASSING | FILLED
 ROUNDING = KEEPING | PRODUCTS | {CONVERT}
@@ -99,9 +103,9 @@ class _Flow:
         self.wiring, self.level = wiring, level
         graph = level.graph
         self.makers = {value: number for number, op in enumerate(graph.ops) for value in op.results}
-        self.before = _before(graph, self.makers)
-        behind = _behind(graph, self.makers)
-        self.left = _left(graph, self.makers)
+        self.before = before(graph, self.makers)
+        reached = behind(graph, self.makers)
+        self.left = left(graph, self.makers)
         self.least: dict[int, int] = {}
         self.until: dict[int, dict[int, int]] = {}
         self.num_bytes = np.zeros(len(graph.ops))
@@ -117,27 +121,64 @@ class _Flow:
         }
         self.ends: dict[int, int] = {}
         self.fleeting = fleeting_masks(graph)
-        for span in held:
-            kernel, value = made_by[span.value], span.value
-            own = own_ops(graph, replace(kernel, writes=(value,)))
-            product = (
-                self._ended_by(kernel, value) if all(graph.ops[number].kind in PASSED for number in own) else value
-            )
-            if product is None:
-                continue
+        counted: dict[int, int] = {}
+        for value in (span.value for span in held):
+            own = own_ops(graph, replace(made_by[value], writes=(value,)))
+            is_passed = all(graph.ops[number].kind in PASSED for number in own)
+            product = self._ended_by(made_by[value], value) if is_passed else value
+            counted |= {} if product is None else {value: product}
+        for value, product in counted.items():
             forms = [self._least_bytes(each, padded=padded) for each in dict.fromkeys((value, product))]
             least, wide = (min(each) for each in zip(*forms, strict=True))
             self.least[value] = least
             reading = readers.get(value, [])
             self.until[value] = {each.ops[-1]: self._until(each, value, self._bits_of(value)) for each in reading}
-            maker, last, last_wide = self.makers[product], 0, 0
+            lasting = list(self._computed(value, least, readers, counted, padded=padded))
             for each in reading:
-                last |= self.until[value][each.ops[-1]]
+                lasting.append((least, self.until[value][each.ops[-1]]))
                 if wide > least and not self._may_round(each, value):
-                    last_wide |= self._until(each, value, graph.values[value].bits)
-            behind_it = behind[maker] & ~(1 << maker)
-            self.num_bytes += least * _bits(behind_it & last, len(graph.ops))
-            self.num_bytes += (wide - least) * _bits(behind_it & last_wide, len(graph.ops))
+                    lasting.append((wide, self._until(each, value, graph.values[value].bits)))
+            maker = self.makers[product]
+            itself = 0 if self._is_filled_in_turns(value, maker) else 1 << maker
+            self.num_bytes += most_bytes(lasting, reached[maker] & ~itself, len(graph.ops))
+
+    def _is_filled_in_turns(self, value: int, maker: int) -> bool:
+        """Whether a loop of several turns makes a value of what holds nothing yet: it lies there during all of them."""
+        graph, op = self.level.graph, self.level.graph.ops[maker]
+        if op.kind != "while" or op.trips < SEVERAL:
+            return False
+        begun = op.operands[op.results.index(value)]
+        return begun in self.makers and graph.ops[self.makers[begun]].kind in FILLED
+
+    def _computed(
+        self, value: int, least: int, readers: Mapping[int, Sequence[Kernel]], counted: Container[int], *, padded: bool
+    ) -> Iterator[tuple[int, int]]:
+        """Of what kernels compute of a value alone, number by number, the bytes of it or of that value, whichever are
+        fewer, and the operations that are done before it was read: one of the two is there until then.
+        """
+        waiting = [(value, least)]
+        for each, fewest in waiting:
+            made = {made for kernel in readers.get(each, ()) if not kernel.bodies for made in kernel.writes}
+            for other in sorted(made - self.left):
+                path = None if other in counted or other not in self.level.source else self._path(other, each)
+                if path is None:
+                    continue
+                bits = self.level.graph.values[other].bits
+                narrowest = min([bits, *(self.level.graph.values[passed].bits for passed in path)])
+                own = min(fewest, *(part * narrowest // bits for part in self._least_bytes(other, padded=padded)))
+                for kernel in readers.get(other, ()):
+                    yield own, self._until(kernel, other, self._bits_of(other))
+                waiting.append((other, own))
+
+    def _path(self, value: int, start: int) -> list[int] | None:
+        """What a value is computed of number by number, back to a start that it is computed of alone; None if not."""
+        found = [value]
+        while found[-1] != start:
+            made_of = self._alone(found[-1])
+            if made_of is None or found[-1] in self.left:
+                return None
+            found.append(made_of)
+        return found
 
     def _least_bytes(self, value: int, *, padded: bool) -> tuple[int, int]:
         """What one device holds of a value at least, as narrow as products read it, and as wide as it is."""
@@ -316,41 +357,3 @@ def _multiplied(local: Graph, *, is_left: bool, is_held: bool) -> tuple[tuple[in
         local.shape(made) if is_there else (0,),
         (1,) * bool(sums),  # only what is added up is as wide as it is made: what products alone read is rounded
     )
-
-
-def _left(graph: Graph, makers: Mapping[int, int]) -> frozenset[int]:
-    """What results are, and what they are views of: gathered for a product, it may lie where a result will."""
-    found, waiting = set[int](), list(graph.results)
-    while waiting:
-        value = waiting.pop()
-        if value not in found:
-            found.add(value)
-            op = graph.ops[makers[value]] if value in makers else None
-            waiting += op.operands if op is not None and op.kind in VIEWS else ()
-    return frozenset(found)
-
-
-def _before(graph: Graph, makers: Mapping[int, int]) -> list[int]:
-    """The operations that each operation needs, itself too, as bits."""
-    found: list[int] = []
-    for number, op in enumerate(graph.ops):
-        own = 1 << number
-        for operand in op.operands:
-            if operand in makers:
-                own |= found[makers[operand]]
-        found.append(own)
-    return found
-
-
-def _behind(graph: Graph, makers: Mapping[int, int]) -> list[int]:
-    """The operations that need each operation, itself too, as bits."""
-    found = [1 << number for number in range(len(graph.ops))]
-    for number in reversed(range(len(graph.ops))):
-        for maker in {makers[operand] for operand in graph.ops[number].operands if operand in makers}:
-            found[maker] |= found[number]
-    return found
-
-
-def _bits(number: int, count: int) -> NDArray[np.bool_]:
-    raw = np.frombuffer(number.to_bytes(count // 8 + 1, "little"), np.uint8)
-    return np.unpackbits(raw, bitorder="little")[:count].astype(bool)

@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...chip import Chip
+from ...compute.products import product_of
 from ...fusion.nature import PRODUCTS
-from ...graph import Sharding, Value
+from ...graph import Graph, Op, Sharding, Value
 from ...memory.code import least_code_bytes
+from ...memory.fast.accessed import matrix_flops
 from ...memory.tight import is_tight
 from ...partition.layout import local_shape
 from ...solver.arrays import starts
@@ -20,6 +22,9 @@ from ...solver.problem import Problem
 from ..wiring.wires import Port, Wiring
 from .lives import part_bytes, spans
 from .needs import Need
+
+LEAST_EDGE = 8
+"""Rows of a register: a device's part of so many along each dim is no vector, which no matrix unit need multiply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,18 +138,27 @@ def always_there(wiring: Wiring) -> Iterator[tuple[Port, int]]:
             yield port, left
 
 
-def least_bytes(wiring: Wiring, chip: Chip) -> int:
-    """What the program itself takes at least."""
+def least_bytes(wiring: Wiring, chip: Chip, devices: int | None = None) -> int:
+    """What the program itself takes at least, on so many devices, if not those of the mesh."""
     if chip.platform != "tpu":
         return 0
-    products = (
-        number
+    devices = math.prod(wiring.reshards.mesh.values()) if devices is None else devices
+    flops = [
+        _least_flops(level.graph, level.graph.ops[number], devices)
         for level in wiring.levels
         for number in {number for kernel in level.program.kernels for number in kernel.ops}
         if level.graph.ops[number].kind in PRODUCTS
-    )
-    loops = sum(len(level.inner) for level in wiring.levels)
-    return least_code_bytes(sum(1 for _ in products), loops)
+    ]
+    return least_code_bytes(flops, sum(len(level.inner) for level in wiring.levels))
+
+
+def _least_flops(graph: Graph, op: Op, devices: int) -> float:
+    """What a device multiplies at least for a product; 0 of one that may be of vectors there, or convolves."""
+    if op.kind != "dot_general":
+        return 0.0
+    product = product_of(graph, op)
+    is_large = min(product.rows, product.columns, product.depth) >= LEAST_EDGE * devices
+    return matrix_flops(graph, op) / devices if is_large else 0.0
 
 
 def local_bytes(value: Value, layout: Sharding, mesh: object) -> int:
