@@ -12,11 +12,15 @@ from ...graph import Graph, Op
 
 
 class Units(NamedTuple):
-    """The cycles of a graph's convolutions on a chip, its clock, and whether its cores have a memory in common."""
+    """The cycles of a graph's convolutions on a chip, its clock, and whether its cores have a memory in common; how
+    many numbers are ``widened`` for one, and the edge of the chip's squares.
+    """
 
     cycles: Callable[[Op], float]
     clock_hz: float
     has_common: bool
+    widened: Callable[[Op], int]
+    edge: int
 
 
 def units_of(graph: Graph, chip: Chip, *, in_loop: bool) -> Units | None:
@@ -26,4 +30,5 @@ def units_of(graph: Graph, chip: Chip, *, in_loop: bool) -> Units | None:
         return None
     given = () if in_loop else graph.arguments
     convolved = Convolved(graph, speed.coefficients, speed.edge, given=given, in_loop=in_loop)
-    return Units(convolved.units_cycles, speed.clock_hz, speed.coefficients.common_bytes > 0)
+    has_common = speed.coefficients.common_bytes > 0
+    return Units(convolved.units_cycles, speed.clock_hz, has_common, convolved.widened, speed.edge)
