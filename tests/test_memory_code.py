@@ -92,6 +92,19 @@ def test_no_program_takes_less_than_the_least() -> None:
     assert code(8, 8, 8, "v5e") >= least_code_bytes(1, 0)
 
 
+@pytest.mark.parametrize(("size", "enters", "leaves", "kib"), [(28, 256, 64, 317), (14, 64, 32, 119), (7, 32, 256, 73)])
+def test_the_code_of_small_convolutions_is_short_where_nothing_is_near(
+    size: int, enters: int, leaves: int, kib: int
+) -> None:
+    """As compiled for v3, of two images in bfloat16: windows of nine places that move on by two."""
+    images = (Value((2, 2 * size, 2 * size, enters), "bf16"), Value((2, size, size, leaves), "bf16"))
+    values = (images[0], Value((3, 3, enters, leaves), "bf16"), images[1])
+    said = CONVOLVED | {"window_strides": (2, 2), "padding": ((0, 1), (0, 1))}
+    op = Op(kind="convolution", operands=(0, 1), results=(2,), attributes=said)
+    made = code_bytes(of_ops(values, (op,), (0, 1), (2,)), catalogue()["v3"]) - BASE_BYTES
+    assert made / KIB == pytest.approx(kib, rel=0.4)
+
+
 @pytest.mark.tpu_compiler
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="needs libtpu")
 def test_what_widens_the_parts_of_few_images_is_written_out() -> None:

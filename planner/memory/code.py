@@ -47,6 +47,8 @@ LEAST_CONVOLUTION_BYTES, WINDOW_BYTES, SQUARE_BYTES = 60 << 10, 150, 80
 several places and of one: all that a kernel does at once is written out. 22 nets for v4, v5e, v5p and v6e take 45 to
 100 bytes for each cycle of one of a kernel's windows, all told.
 """
+FIRST_WINDOW_BYTES = 10
+"""The same on v3, outside of loops: of 900 to 30000 cycles 70 to 490 KiB each in three nets of one and two images."""
 WHOLE_WINDOW_BYTES, WHOLE_SQUARE_BYTES = 2600, 1600
 """The same for the root of the cycles, of images that fill registers. Forward, back and for the kernel, of 8
 images on v5e, 3136 places of 64 features take 520 to 850 KiB, 196 of 256 350 to 480, 49 of 512 265; of 32 images the
@@ -125,7 +127,7 @@ def product_code(chip: Chip | None) -> ProductCode:
 
 def _kernels_bytes(program: Program, product: ProductCode, chip: Chip | None, *, in_loop: bool = False) -> int:
     graph = program.graph
-    units = units_of(graph, chip, in_loop=in_loop) if CONVOLUTION in graph.kinds and chip is not None else None
+    units = units_of(graph, chip, in_loop=in_loop, near=False) if CONVOLUTION in graph.kinds and chip else None
     found = sum([_kernel_bytes(graph, kernel, product, units, in_loop=in_loop) for kernel in program.kernels])
     bodies = [body for kernel in program.kernels for body in kernel.bodies]
     return found + sum([_kernels_bytes(body, product, chip, in_loop=True) for body in bodies])
@@ -154,7 +156,7 @@ def _bytes(graph: Graph, kernel: Kernel, product: ProductCode, units: Units | No
     further = int(to_product * product.num_bytes)
     more = _more_bytes(graph, kernel, further, multiplies=not kinds.isdisjoint(PRODUCTS))
     if convolutions:
-        widening = _widening_bytes(convolutions, units) if units else 0
+        widening = _widening_bytes(convolutions, units) if units and units.is_near else 0
         return widening + _convolution_bytes(graph, kernel, convolutions, product, units, more, in_loop=in_loop)
     if "dot_general" in kinds:
         return more + usual_bytes(graph, kernel, product)
@@ -222,11 +224,16 @@ def _convolution_bytes(
         usual = more + int(LOOPED_TO_PRODUCT * product.num_bytes)
     else:
         usual = more + (
-            usual_bytes(graph, kernel, product) if units is None else int(LARGEST_PRODUCT * product.num_bytes)
+            int(LARGEST_PRODUCT * product.num_bytes)
+            if units is not None and units.is_near
+            else usual_bytes(graph, kernel, product)
         )
     if units is None:
         return usual
     cycles = sum(map(units.cycles, convolutions))
+    if not units.is_near:
+        least = more + LEAST_CONVOLUTION_BYTES + int(FIRST_WINDOW_BYTES * cycles)
+        return usual if is_square or in_loop else min(usual, least)
     if not (units.has_common or in_loop) and all(_is_of_many(graph, op) for op in convolutions):
         each = WHOLE_SQUARE_BYTES if is_square else WHOLE_WINDOW_BYTES
         return min(usual, more + LEAST_CONVOLUTION_BYTES + int(each * math.sqrt(cycles)))
