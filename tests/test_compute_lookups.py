@@ -347,8 +347,8 @@ def test_all_that_a_scatter_of_several_arrays_adds_is_copied() -> None:
     assert both > 1.5 * one
 
 
-def test_a_scatter_computes_what_it_adds_number_by_number() -> None:
-    """Messages masked before they are added up, compiled for v3: the choice is made in the scatter's own kernel."""
+def test_what_a_scatter_adds_is_computed_before() -> None:
+    """Messages masked before they are added up: no scatter compiled for v3 to v6e chooses itself."""
     shapes = ((EDGES, 128), (EDGES, 128), (NODES, 128), (EDGES, 1), (EDGES, 128), (NODES, 128))
     choose = Op(kind="select", operands=(6, 0, 1), results=(4,))
     said = {"inserted_window_dims": (0,), "update_window_dims": (1,)}
@@ -358,7 +358,7 @@ def test_a_scatter_computes_what_it_adds_number_by_number() -> None:
         Value((EDGES, 128), "pred"),
     )
     graph = Graph(values=values, ops=(choose, scatter), arguments=(0, 1, 2, 3, 6), results=(5,))
-    assert [kernel.ops for kernel in fuse(graph).kernels] == [(0, 1)]
+    assert [kernel.ops for kernel in fuse(graph).kernels] == [(0,), (1,)]
 
 
 def test_what_a_lookup_takes_besides_its_copies_counts() -> None:

@@ -143,3 +143,21 @@ def test_what_is_masked_and_sent_to_one_product_is_masked_by_what_was_made_as_wi
     plan = mw.loads(SENT)
     said = apply(plan, step, args).lower(*args).compile().memory_analysis().temp_size_in_bytes
     assert mw.estimate(plan, step, args).memory.temp_bytes == pytest.approx(said, rel=0.03)
+
+
+def test_rounded_images_lie_there_for_the_gradient_of_the_first_kernel() -> None:
+    """Four images a device, in windows of one place: a third of the temporaries is the copy that waits for it."""
+
+    def loss(kernels: list[jax.Array], images: jax.Array) -> jax.Array:
+        images = images.astype(jnp.bfloat16)
+        for kernel in kernels:
+            kernel, form = kernel.astype(jnp.bfloat16), ("NHWC", "HWIO", "NHWC")
+            images = jax.nn.relu(jax.lax.conv_general_dilated(images, kernel, (1, 1), "SAME", dimension_numbers=form))
+        return jnp.mean(images.astype(jnp.float32) ** 2)
+
+    kernels = [jax.ShapeDtypeStruct((1, 1, enters, 64), jnp.float32) for enters in (32, 64)]
+    args = kernels, jax.ShapeDtypeStruct((16, 256, 256, 32), jnp.float32)
+    text = "meshwright: 1\ntopology: v5p:2x2x1\nmesh: {a: 4}\ntensors:\n  images: B@a ...\n  kernels/**: replicate\n"
+    plan, step = mw.loads(text + "  out/**: infer\n"), jax.jit(jax.value_and_grad(loss))
+    said = mw.apply(plan, step, args).lower(*args).compile().memory_analysis().temp_size_in_bytes
+    assert mw.estimate(plan, step, args).memory.temp_bytes == pytest.approx(said, rel=0.15)

@@ -15,7 +15,7 @@ from meshwright.planner.memory import memory
 from meshwright.planner.memory.fast.accessed import bytes_per_s, took_s
 from meshwright.planner.memory.flow.flow import flow
 from meshwright.planner.memory.narrow_copies import NarrowCopies, wanted_copies
-from meshwright.planner.memory.tensors.convolved import shifted_images, widened_images
+from meshwright.planner.memory.tensors.convolved import copied_whole, shifted_images, widened_images
 from meshwright.planner.memory.tensors.taken_in_pieces import beside_loops, more_bytes
 from meshwright.planner.memory.tensors.temporaries import temporary_bytes
 from meshwright.planner.topology import physical
@@ -321,3 +321,12 @@ def test_what_is_put_beside_neighbours_rows_waits_in_copies_for_the_gradient_of_
     found = [each.span for each in shifted_images(program, 8, early=early)]
     assert sorted((span, found.count(span)) for span in {*found}) == [(span, each // 2) for span, each in waiting]
     assert {each.num_bytes for each in shifted_images(program, 8, early=early)} == {4 * 98 * 384 * 128 * 2}
+
+
+@pytest.mark.parametrize(("smallest", "rows"), [(2, [4, 2]), (8, [])])
+def test_the_gradient_of_a_kernel_reads_a_single_picture_in_four_rows_on_v3(smallest: int, rows: list[int]) -> None:
+    """As compiled for v3, of three features and of 32; later chips copy none of so few."""
+    picture, back, kernel = Value((1, 64, 64, 3), "f32"), Value((1, 64, 64, 64), "f32"), Value((3, 3, 3, 64), "f32")
+    op = Op(kind="convolution", operands=(0, 1), results=(2,), attributes=KERNEL_GRADIENT)
+    found = copied_whole(of_ops((picture, back, kernel), (op,), (0, 1), (2,)), smallest, early=False)
+    assert [each.num_bytes for each in found] == [64 * 64 * 128 * 2 * count for count in rows]

@@ -152,6 +152,14 @@ def test_the_gradient_of_picking_one_of_a_row_needs_no_scatter_on_tpus():
     assert kinds(module)["select"] > 0
 
 
+@pytest.mark.parametrize(("size", "gathers"), [(1, 0), (2, 1)])
+def test_an_index_into_a_dim_of_one_number_looks_nothing_up(size, gathers):
+    x = normal(11, 4, 6, size)
+    module = rewritten(lambda x: jnp.take(x, 0, -1) * 2, x)
+    assert kinds(module)["gather"] == gathers
+    np.testing.assert_array_equal(run(module, x)[0], 2 * x[..., 0])
+
+
 def test_two_scatters_are_added_as_they_are():
     table, few, more = normal(0, 16, 4), np.array([1, 2, 3]), np.array([4, 5])
     module = rewritten(jax.grad(lambda w: w[few].sum() + (w[more] ** 2).sum() + (w**2).sum()), table)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from ..graph import Graph, Op
-from ..lookups import SCATTER, added_by
 
 ELEMENTWISE_KINDS = """
 abs acos acosh add and asin asinh atan atan2 atanh bessel_i1e bitcast_convert cbrt ceil clamp compare complex conj
@@ -87,12 +86,10 @@ def takes(graph: Graph, consumer: Op, position: int, producer: Op) -> bool:
 
     What a broadcast spreads is computed before, and so is what a pad or an update in place moves and what a product
     takes with two dims joined into one, but for making it wider; all else takes what comes before it. Only products
-    put several arrays together as they read them. A scatter computes what it adds number by number. A device's part is
-    cut out of what lies in memory, under whatever shape (seen on v3, v4, v5e, v5p and v6e).
+    put several arrays together as they read them. What a scatter adds is computed before, and a device's part is cut
+    out of what lies in memory, under whatever shape (seen on v3, v4, v5e, v5p and v6e).
     """
     kind = consumer.kind
-    if kind == SCATTER:
-        return producer.kind in ELEMENTWISE and consumer.operands[position] in added_by(consumer)
     if kind not in _JOINED:
         return False
     if producer.kind == "concatenate":

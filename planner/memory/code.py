@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ..chip import Chip
+from ..compute.images.parted import WIDE_EDGE
 from ..compute.products import COMPLEX, COMPLEX_PASSES
 from ..compute.written_out import WRITTEN_OUT, code_bytes_of, is_written_out
 from ..fusion.nature import ALLOCATE, PRODUCTS, UPDATE
@@ -46,10 +47,16 @@ LEAST_CONVOLUTION_BYTES, WINDOW_BYTES, SQUARE_BYTES = 60 << 10, 150, 80
 several places and of one: all that a kernel does at once is written out. 22 nets for v4, v5e, v5p and v6e take 45 to
 100 bytes for each cycle of one of a kernel's windows, all told.
 """
+FIRST_WINDOW_BYTES = 10
+"""The same on v3, outside of loops: of 900 to 30000 cycles 70 to 490 KiB each in three nets of one and two images."""
 WHOLE_WINDOW_BYTES, WHOLE_SQUARE_BYTES = 2600, 1600
 """The same for the root of the cycles, of images that fill registers. Forward, back and for the kernel, of 8
 images on v5e, 3136 places of 64 features take 520 to 850 KiB, 196 of 256 350 to 480, 49 of 512 265; of 32 images the
 first 880; windows of one place 180 to 240 KiB.
+"""
+WIDENED_BYTES, NARROW_WIDENED = 0.11, 0.1
+"""What the kernels take that widen parts of images (``widened_cycles``), for each number that they go through, and what
+part of that on chips of narrower squares: 0.07 to 0.14 in three nets for v6e, 0.01 in one for v5e.
 """
 SUM_TO_PRODUCT, LEAST_SUMMED = 0.04, 8
 """What each sum over an image adds that a kernel leaves beside it, of what a product takes (v5e: 15 to 22 KiB),
@@ -125,7 +132,7 @@ def product_code(chip: Chip | None) -> ProductCode:
 
 def _kernels_bytes(program: Program, product: ProductCode, chip: Chip | None, *, in_loop: bool = False) -> int:
     graph = program.graph
-    units = units_of(graph, chip, in_loop=in_loop) if CONVOLUTION in graph.kinds and chip is not None else None
+    units = units_of(graph, chip, in_loop=in_loop, near=False) if CONVOLUTION in graph.kinds and chip else None
     found = sum([_kernel_bytes(graph, kernel, product, units, in_loop=in_loop) for kernel in program.kernels])
     bodies = [body for kernel in program.kernels for body in kernel.bodies]
     return found + sum([_kernels_bytes(body, product, chip, in_loop=True) for body in bodies])
@@ -154,7 +161,8 @@ def _bytes(graph: Graph, kernel: Kernel, product: ProductCode, units: Units | No
     further = int(to_product * product.num_bytes)
     more = _more_bytes(graph, kernel, further, multiplies=not kinds.isdisjoint(PRODUCTS))
     if convolutions:
-        return _convolution_bytes(graph, kernel, convolutions, product, units, more, in_loop=in_loop)
+        widening = _widening_bytes(convolutions, units) if units and units.is_near else 0
+        return widening + _convolution_bytes(graph, kernel, convolutions, product, units, more, in_loop=in_loop)
     if "dot_general" in kinds:
         return more + usual_bytes(graph, kernel, product)
     if kernel.bodies or kinds == {ALLOCATE}:
@@ -221,17 +229,28 @@ def _convolution_bytes(
         usual = more + int(LOOPED_TO_PRODUCT * product.num_bytes)
     else:
         usual = more + (
-            usual_bytes(graph, kernel, product) if units is None else int(LARGEST_PRODUCT * product.num_bytes)
+            int(LARGEST_PRODUCT * product.num_bytes)
+            if units is not None and units.is_near
+            else usual_bytes(graph, kernel, product)
         )
     if units is None:
         return usual
     cycles = sum(map(units.cycles, convolutions))
+    if not units.is_near:
+        least = more + LEAST_CONVOLUTION_BYTES + int(FIRST_WINDOW_BYTES * cycles)
+        return usual if is_square or in_loop else min(usual, least)
     if not (units.has_common or in_loop) and all(_is_of_many(graph, op) for op in convolutions):
         each = WHOLE_SQUARE_BYTES if is_square else WHOLE_WINDOW_BYTES
         return min(usual, more + LEAST_CONVOLUTION_BYTES + int(each * math.sqrt(cycles)))
     window_bytes = COMMON_WINDOW_BYTES if units.has_common else WINDOW_BYTES
     each = SQUARE_BYTES if is_square else window_bytes
     return min(usual, LEAST_CONVOLUTION_BYTES + int(each * cycles))
+
+
+def _widening_bytes(convolutions: Sequence[Op], units: Units) -> int:
+    """The code of what widens parts of images for convolutions: whole images are written out, larger ones are not."""
+    each = WIDENED_BYTES if units.edge >= WIDE_EDGE else WIDENED_BYTES * NARROW_WIDENED
+    return int(each * sum(map(units.widened, convolutions)))
 
 
 def _is_of_many(graph: Graph, op: Op) -> bool:

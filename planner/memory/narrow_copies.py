@@ -16,6 +16,7 @@ from .fast.near import Wanted
 from .flow.flow import Flow
 from .tensors.across_loops import copied_across
 from .tensors.convolved import copied_whole, laid_bytes, shifted_images, smallest_batch, widened_images
+from .tensors.kept_parts import kept_parts
 from .tensors.scattered_images import copied_for_convolutions
 from .tensors.taken_in_pieces import beside_loops
 from .tensors.taken_whole import beside_whole, whole_bytes
@@ -53,7 +54,7 @@ def narrow_copies(program: Program, flow: Flow, chip: Chip | None, images: Copie
     near_bytes = chip.buffer_vmem_bytes if chip is not None else 0
     widened = widened_images(program, smallest_batch(chip), near_bytes)
     shifted = (*shifted_images(program, smallest_batch(chip), early=early), *widened)
-    across = copied_across(program, early=early)
+    across = (*copied_across(program, early=early), *kept_parts(program, smallest_batch(chip), laid))
     for number, beside in enumerate((*loops, *rows, *whole, *shifted, *beside_whole(program), *across)):
         buffer = -1 - 3 * len(graph.values) - number
         copies[buffer], spans[buffer], narrow[buffer] = beside

@@ -298,6 +298,10 @@ class Convolved:
         squares, vectors = product.padded(self._edge), product.vector_operations(of)
         return max(squares * of.multiply_add_cycles, product.load_cycles, vectors * of.register_cycles)
 
+    def widened(self, op: Op) -> int:
+        """How many numbers of parts of images a convolution has widened by kernels that go through them as they lie."""
+        return self._in_parts.widened(op)
+
     def parts_cycles(self, kernel: Kernel) -> float:
         """What kernels besides take that cut images for a kernel, and shift what is cut for gradients."""
         return self._in_parts.extra_cycles(kernel)

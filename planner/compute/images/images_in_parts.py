@@ -40,7 +40,7 @@ from ...kernels import Kernel
 from ...kinds import BETWEEN_PARTS, TURNED_COPY
 from ..coefficients import Coefficients
 from ..manner import manner_of
-from ..work import LANES, REGISTER_ELEMENTS, SUBLANES, padded_elements, round_up
+from ..work import LANES, SUBLANES, padded_elements, round_up
 from .parted import (
     EDGED,
     FURTHER,
@@ -60,10 +60,11 @@ from .parted import (
     TOGETHER,
     WHOLE,
     WIDE_EDGE,
-    WIDENED_CYCLES,
     Steps,
     normed,
+    rounds_of,
     steps_cycles,
+    widened_cycles,
 )
 
 Shape = tuple[int, ...]
@@ -144,8 +145,12 @@ class ImagesInParts:
         convolutions = [op for op in ops if op.kind == CONVOLUTION]
         operations = manner_of(self._of).part_operations
         took = sum(steps_cycles(*each, operations, self._of) for op in convolutions for each in self._parts_steps(op))
-        widened = [op.results[0] for op in convolutions if self._widens(op)]
-        return took + WIDENED_CYCLES * sum(map(self._laid_in_parts, widened)) / REGISTER_ELEMENTS
+        widened = (self._laid_in_parts(op.results[0]) for op in convolutions if self._widens(op))
+        return took + sum(widened_cycles(numbers, operations, self._of) for numbers in widened)
+
+    def widened(self, op: Op) -> int:
+        """How many numbers of parts that a convolution widens are gone through as they lie."""
+        return rounds_of(self._laid_in_parts(op.results[0])) if self._widens(op) else 0
 
     def _widens(self, op: Op) -> bool:
         """Whether parts of an image with gaps are widened, for windows of one place."""

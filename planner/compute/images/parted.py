@@ -61,9 +61,15 @@ GIVEN_PLACES = Steps(1.5, 1)
 REPEATED = Steps(6, 3)
 """For windows of one place that move on by several, where parts are no whole steps: they are widened to these."""
 
-WIDENED_CYCLES = 128.0
-"""For windows of one place over an image with gaps, for each 1024 numbers of what is made of it: its margin widens
-parts, and that and its mask are each laid out anew, widened and cut off again (as many on v5e as on v6e).
+WIDENED, WIDENED_KERNELS, MARGIN_KERNELS, MARGIN = Steps(2, 1), 4, 2, 1.125
+"""For windows of one place over an image with gaps: its margin widens parts, and that and its mask are each laid out
+anew, widened and cut off again, each time by a kernel that reads and writes an image as large as what is made of it, or
+as that with its margin (v5e and v6e).
+"""
+
+LONGEST_ROUND, LOOPED_CYCLES = 4 << 20, 21.0
+"""Of how many numbers such a kernel's code goes through the image as it lies, and its cycles for each 1024 of a larger
+one, in pieces (v6e: 6 up to 4096 times 1024 numbers, of bits or of bfloat16, 21 of 4608 to 16384; v5e: 11, and 23).
 """
 
 TOGETHER = Steps(16, 8)
@@ -85,6 +91,24 @@ def steps_cycles(steps: Steps, numbers: int, operations: float, of: Coefficients
     once = operations * of.register_cycles * math.ceil(numbers / REGISTER_ELEMENTS) + waited
     once = steps.passes * once + steps.cycles * numbers / REGISTER_ELEMENTS
     return once + steps.kernels * (of.start_cycles + of.step_cycles)
+
+
+def widened_cycles(numbers: int, operations: float, of: Coefficients) -> float:
+    """Cycles of widening the parts of which so many numbers are made."""
+    looped = LOOPED_CYCLES / REGISTER_ELEMENTS
+    return sum(
+        looped * size if size > LONGEST_ROUND else steps_cycles(WIDENED, size, operations, of)
+        for size in _laid_anew(numbers)
+    )
+
+
+def rounds_of(numbers: int) -> int:
+    """How many numbers are gone through as they lie, all kernels that widen parts together."""
+    return sum(size for size in _laid_anew(numbers) if size <= LONGEST_ROUND)
+
+
+def _laid_anew(numbers: int) -> list[int]:
+    return [numbers] * WIDENED_KERNELS + [int(MARGIN * numbers)] * MARGIN_KERNELS
 
 
 def normed(graph: Graph) -> frozenset[int]:

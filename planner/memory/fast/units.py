@@ -12,18 +12,30 @@ from ...graph import Graph, Op
 
 
 class Units(NamedTuple):
-    """The cycles of a graph's convolutions on a chip, its clock, and whether its cores have a memory in common."""
+    """The cycles of a graph's convolutions on a chip, its clock, whether it keeps values near, whether its cores have a
+    memory in common, how many numbers are ``widened`` for a convolution, and the edge of the chip's squares.
+    """
 
     cycles: Callable[[Op], float]
     clock_hz: float
+    is_near: bool
     has_common: bool
+    widened: Callable[[Op], int]
+    edge: int
 
 
-def units_of(graph: Graph, chip: Chip, *, in_loop: bool) -> Units | None:
-    """Those of a chip that keeps values near; none of others."""
+def units_of(graph: Graph, chip: Chip, *, in_loop: bool, near: bool = True) -> Units | None:
+    """Those of a chip, where asked for only if it keeps values ``near``."""
     speed = speed_of(chip)
-    if not speed.coefficients.held_near_bytes:
+    if near and not speed.coefficients.held_near_bytes:
         return None
     given = () if in_loop else graph.arguments
     convolved = Convolved(graph, speed.coefficients, speed.edge, given=given, in_loop=in_loop)
-    return Units(convolved.units_cycles, speed.clock_hz, speed.coefficients.common_bytes > 0)
+    return Units(
+        cycles=convolved.units_cycles,
+        clock_hz=speed.clock_hz,
+        is_near=speed.coefficients.held_near_bytes > 0,
+        has_common=speed.coefficients.common_bytes > 0,
+        widened=convolved.widened,
+        edge=speed.edge,
+    )

@@ -33,7 +33,7 @@ from .taken_in_pieces import NARROW, Beside, rounded_fills
 from .tiles import ROWS, Sizes, aligned, padded_bytes, round_up, tile_rows
 
 CUT_COPIES, NEAREST, PARTS = 2, 3, 8
-FEW_FEATURES, NARROW_BITS = ROWS, 16
+FEW_FEATURES, NARROW_BITS, FIRST_ROWS = ROWS, 16, 2
 
 
 class Lying(NamedTuple):
@@ -225,7 +225,7 @@ def copied_whole(program: Program, smallest: int, *, early: bool) -> Iterator[Be
 
     Those are not cut, as others are: both an argument and what comes back to it lie whole, their features on the lanes
     of two rows at least. The former is copied just before, or ``early``, before what comes back is computed. Seen on
-    v4, v5e and v6e.
+    v4, v5e and v6e; on v3, where the argument's copy has four rows, however few its features are.
     """
     graph = program.graph
     maker = {value: point for point, kernel in enumerate(program.kernels) for value in kernel.writes}
@@ -235,10 +235,11 @@ def copied_whole(program: Program, smallest: int, *, early: bool) -> Iterator[Be
                 continue
             (argument, image), (back, of) = images_of(graph, op)
             whole = graph.values[argument]
-            is_few = whole.shape[image.batch] < smallest and whole.shape[image.features] >= FEW_FEATURES
+            is_single = smallest == SMALLEST_WITHOUT_VMEM
+            is_few = whole.shape[image.batch] < smallest and (is_single or whole.shape[image.features] >= FEW_FEATURES)
             if is_few and padded_bytes(whole) < _whole_bytes(whole, image):
-                first = maker.get(back, point) if early else point
-                yield Beside(argument, (first, point), _whole_bytes(replace(whole, dtype=NARROW), image))
+                first, rows = maker.get(back, point) if early else point, FIRST_ROWS if is_single else 1
+                yield Beside(argument, (first, point), rows * _whole_bytes(replace(whole, dtype=NARROW), image))
                 yield Beside(back, (point, point), _whole_bytes(replace(graph.values[back], dtype=NARROW), of))
 
 

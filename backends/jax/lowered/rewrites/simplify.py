@@ -15,7 +15,7 @@ from .expanded import EXPANDED, number_by_number
 from .products import DOT, transpose
 from .reshapes import ELEMENTWISE, broadcast, reshape, sink
 from .rewriter import BROADCAST, CONSTANT, RESHAPE, Rewriter, splat_of
-from .slices import whole_slice, whole_update
+from .slices import whole_gather, whole_slice, whole_update
 from .top_k import top_k
 from .vectors import by_vector
 
@@ -37,6 +37,7 @@ STRUCTURE: Mapping[str, Callable[[Any, Rewriter], object]] = {
     RESHAPE: reshape,
     "stablehlo.scatter": whole_scatters.scatter,
     "stablehlo.transpose": transpose,
+    "stablehlo.gather": whole_gather,
     "stablehlo.dynamic_slice": whole_slice,
     "stablehlo.dynamic_update_slice": whole_update,
     "chlo.top_k": top_k,
