@@ -118,3 +118,16 @@ def test_one_row_is_cut_out_of_a_dim_that_is_split() -> None:
     found = search(*step, topology=topology, mesh=mesh)
     assert_lawful(found, step, iter([written(topology, mesh, by_hand)]))
     assert found.gap < 0.01
+
+
+def test_what_a_product_cuts_a_part_of_and_reads_whole_besides_is_fetched_ahead() -> None:
+    """Wherever the part is cut out: the compiler turns what it reads after that, or before."""
+    step: Step = (lambda x, w: (x.T @ x) @ w, [shape(1024, 4096), shape(4096, 1024)])
+    topology, mesh = "v4:2x2x4", {"a": 8, "b": 4}
+    by_hand: dict[str, Sharding | None] = {"x": ((), ()), "w": ((), ()), "out": (("a", "b"), ())}
+    turned = by_hand["w"], by_hand["out"]
+    plans = [written(topology, mesh, by_hand | {"ops/lambda/transpose.0": lies}) for lies in turned]
+    took = [mw.estimate(plan, *step).step_time_s for plan in plans]
+    found = search(*step, topology=topology, mesh=mesh)
+    assert_lawful(found, step, iter(plans))
+    assert took[0] == took[1] == pytest.approx(found.step_time_s, rel=0.01)
