@@ -131,3 +131,17 @@ def test_what_a_product_cuts_a_part_of_and_reads_whole_besides_is_fetched_ahead(
     found = search(*step, topology=topology, mesh=mesh)
     assert_lawful(found, step, iter(plans))
     assert took[0] == took[1] == pytest.approx(found.step_time_s, rel=0.01)
+
+
+def test_a_device_views_all_of_what_it_reads_and_goes_on_with_any_part() -> None:
+    """Of a dim that becomes two the minor one may be split though the major one is not."""
+
+    def normed(x: jax.Array) -> jax.Array:
+        parts = x.reshape(-1, 256)
+        return (parts - parts.mean(0)) / (parts.std(0) + 1e-3)
+
+    step: Step = (normed, [shape(4096, 1024)])
+    topology, mesh = "v4:2x2x4", {"a": 8, "b": 4}
+    found = search(*step, topology=topology, mesh=mesh)
+    assert_lawful(found, step, every_plan(step, topology, mesh))
+    assert found.gap < 0.01

@@ -123,7 +123,8 @@ def _level_spans(
     elsewhere = _elsewhere(level, kept)
     free, within = wiring.strategies.known.free, wiring.strategies.known.within
     apart = wiring.strategies.known.cuts.apart.get(id(graph), set[int]())
-    put = {value for kernel in kernels if id(kernel) in free for value in kernel.reads}
+    handed = {id(kernel) for kernel in kernels if id(kernel) in free and not _is_view(graph, kernel)}
+    put = {value for kernel in kernels if id(kernel) in handed for value in kernel.reads}
     made: dict[int, int] = {}
     last: dict[int, int] = {}
     products_at: dict[int, int] = {}
@@ -131,7 +132,7 @@ def _level_spans(
         until = point + 1
         if position in level.inner:
             until = max(begins[number][1] for number in level.inner[position])
-        if id(kernel) in free:
+        if id(kernel) in handed:
             point = until
             continue
         left = () if id(kernel) in within else kernel.writes
