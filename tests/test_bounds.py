@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import meshwright as mw
 import pytest
+import small_steps
 from in_process import search
 from meshwright.backends.jax.trace import trace
 from meshwright.planner.graph import Sharding
@@ -144,4 +145,26 @@ def test_a_device_views_all_of_what_it_reads_and_goes_on_with_any_part() -> None
     topology, mesh = "v4:2x2x4", {"a": 8, "b": 4}
     found = search(*step, topology=topology, mesh=mesh)
     assert_lawful(found, step, every_plan(step, topology, mesh))
+    assert found.gap < 0.01
+
+
+def test_what_is_computed_in_passing_hangs_on_what_that_is_handed() -> None:
+    """The gradient of a product's square is made beside the sum where devices have scattered the product, and else by
+    a kernel more: that was charged to both.
+    """
+
+    def loss(params: dict[str, jax.Array], x: jax.Array) -> jax.Array:
+        normed = x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-6)
+        return jnp.mean((normed * params["g"] @ params["w"]) ** 2)
+
+    step = small_steps.trained(loss, {"g": shape(2048), "w": shape(2048, 256)}, shape(512, 2048))
+    topology, mesh = "v3:4x4", {"a": 4, "b": 8}
+    by_hand: dict[str, Sharding | None] = {
+        "params/g": (("a", "b"),),
+        "params/w": (("a", "b"), ()),
+        "batch0": ((), ("a", "b")),
+        "ops/loss/grad/mul.0.in0": ((), ("b",)),
+    }
+    found = search(*step, topology=topology, mesh=mesh)
+    assert_lawful(found, step, iter([written(topology, mesh, by_hand)]))
     assert found.gap < 0.01
