@@ -148,6 +148,26 @@ def test_a_device_views_all_of_what_it_reads_and_goes_on_with_any_part() -> None
     assert found.gap < 0.01
 
 
+def test_a_few_rows_are_cut_out_of_all_and_split_then() -> None:
+    """A half of a dim is no loop with the whole: what computes of both could split neither."""
+
+    def normed(x: jax.Array) -> jax.Array:
+        both = jnp.concatenate([x[:512], jnp.tanh(x[:512])], -1)
+        return both * jax.lax.rsqrt(jnp.mean(both * both, -1, keepdims=True) + 1e-6)
+
+    step: Step = (normed, [shape(1024, 1024)])
+    topology, mesh = "cpu:8", {"a": 2, "b": 4}
+    by_hand: dict[str, Sharding | None] = {
+        "x": ((), ()),
+        "ops/normed/concatenate.0.in0": ((), ("a", "b")),
+        "ops/normed/tanh.0.in0": (("a", "b"), ()),
+        "out": (("a", "b"), ()),
+    }
+    found = search(*step, topology=topology, mesh=mesh)
+    assert_lawful(found, step, iter([written(topology, mesh, by_hand)]))
+    assert found.gap < 0.01
+
+
 def test_what_is_computed_in_passing_hangs_on_what_that_is_handed() -> None:
     """The gradient of a product's square is made beside the sum where devices have scattered the product, and else by
     a kernel more: that was charged to both.

@@ -1,8 +1,9 @@
-"""What kernels read in other dims than it lies in, apart from what they compute of it.
+"""What kernels read in other dims than it lies in, or little of, apart from what they compute of it.
 
 Of a dim that a reshape makes several of, a kernel whose values have one layout each could split the minor ones only
-where the major one is split all the way. A device may have all of what it reads and go on with any part of what it
-views: so viewing is a kernel of its own here, which takes nothing.
+where the major one is split all the way; of one that half or less is cut out of, it could split neither. A device may
+have all of what it reads and go on with any part of what it views: so viewing is a kernel of its own here, which takes
+nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import replace
 from ...fusion.nature import PRODUCTS, VIEWS
 from ...graph import Graph, Op
 from ...kernels import Kernel, Program
+from .nest import SLICE
 from .passing import own_ops, own_reads
 
 RESHAPE = "reshape"
@@ -37,14 +39,20 @@ def with_views_apart(program: Program, free: dict[int, Kernel], behind: Collecti
 
 def _views(graph: Graph, kernel: Kernel, behind: Collection[int]) -> Iterator[Kernel]:
     kinds = {graph.ops[number].kind for number in kernel.ops}
-    works = not kinds <= VIEWS and kinds.isdisjoint(PRODUCTS)
+    works = not kinds <= VIEWS | {SLICE} and kinds.isdisjoint(PRODUCTS)
     for number in kernel.ops if works else ():
         op = graph.ops[number]
-        if op.kind != RESHAPE or not _parts_dims(graph, op):
+        if op.kind not in (RESHAPE, SLICE) or op.results[0] in kernel.writes or op.operands[0] not in kernel.reads:
             continue
-        is_inside = op.results[0] not in kernel.writes and op.operands[0] in kernel.reads
-        if is_inside and not {*behind} & {*op.operands, *op.results}:
+        is_bound = _cuts_few(graph, op) if op.kind == SLICE else _parts_dims(graph, op)
+        if is_bound and not {*behind} & {*op.operands, *op.results}:
             yield Kernel(ops=(number,), reads=op.operands, writes=op.results)
+
+
+def _cuts_few(graph: Graph, op: Op) -> bool:
+    """Whether a slice leaves several places of a dim, and so few that it is not the same loop (``nest``)."""
+    sizes = zip(graph.shape(op.operands[0]), graph.shape(op.results[0]), strict=True)
+    return any(1 < part <= whole // 2 for whole, part in sizes)
 
 
 def _parts_dims(graph: Graph, op: Op) -> bool:
