@@ -98,8 +98,9 @@ def exact(wiring: Wiring, choices: Sequence[int], mesh: Mesh, machine: Machine) 
     handed = list(handing(wiring, choices))
     nodes, read, apart_read = clusters.members(), _read(handed, clusters.root), _read(handed, lambda node: node)
     for root, several in nodes.items():
-        for node in several:  # those in passing are handed values too
-            _add(read[root], apart_read.get(node, {}))
+        for node in several:
+            if wiring.nodes[node].in_passing:  # which is handed values too
+                _add(read[root], apart_read.get(node, {}))
     missed = [
         Missed(nodes=nodes.get(root, ()), read=read.get(root, {}), seconds=s, shared_s=shared[root])
         for root, s in took.items()
