@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import meshwright as mw
 import pytest
+import small_steps
 from in_process import search
 from meshwright.backends.jax.trace import trace
 from meshwright.planner.graph import Sharding
@@ -114,6 +115,75 @@ def test_one_row_is_cut_out_of_a_dim_that_is_split() -> None:
         "out": (("b",), ()),
         "ops/lambda/reduce_max.0.in0": ((), ("a", "b"), ()),
         "ops/lambda/sub.0": (("b",), ("a",), ()),
+    }
+    found = search(*step, topology=topology, mesh=mesh)
+    assert_lawful(found, step, iter([written(topology, mesh, by_hand)]))
+    assert found.gap < 0.01
+
+
+def test_what_a_product_cuts_a_part_of_and_reads_whole_besides_is_fetched_ahead() -> None:
+    """Wherever the part is cut out: the compiler turns what it reads after that, or before."""
+    step: Step = (lambda x, w: (x.T @ x) @ w, [shape(1024, 4096), shape(4096, 1024)])
+    topology, mesh = "v4:2x2x4", {"a": 8, "b": 4}
+    by_hand: dict[str, Sharding | None] = {"x": ((), ()), "w": ((), ()), "out": (("a", "b"), ())}
+    turned = by_hand["w"], by_hand["out"]
+    plans = [written(topology, mesh, by_hand | {"ops/lambda/transpose.0": lies}) for lies in turned]
+    took = [mw.estimate(plan, *step).step_time_s for plan in plans]
+    found = search(*step, topology=topology, mesh=mesh)
+    assert_lawful(found, step, iter(plans))
+    assert took[0] == took[1] == pytest.approx(found.step_time_s, rel=0.01)
+
+
+def test_a_device_views_all_of_what_it_reads_and_goes_on_with_any_part() -> None:
+    """Of a dim that becomes two the minor one may be split though the major one is not."""
+
+    def normed(x: jax.Array) -> jax.Array:
+        parts = x.reshape(-1, 256)
+        return (parts - parts.mean(0)) / (parts.std(0) + 1e-3)
+
+    step: Step = (normed, [shape(4096, 1024)])
+    topology, mesh = "v4:2x2x4", {"a": 8, "b": 4}
+    found = search(*step, topology=topology, mesh=mesh)
+    assert_lawful(found, step, every_plan(step, topology, mesh))
+    assert found.gap < 0.01
+
+
+def test_a_few_rows_are_cut_out_of_all_and_split_then() -> None:
+    """A half of a dim is no loop with the whole: what computes of both could split neither."""
+
+    def normed(x: jax.Array) -> jax.Array:
+        both = jnp.concatenate([x[:512], jnp.tanh(x[:512])], -1)
+        return both * jax.lax.rsqrt(jnp.mean(both * both, -1, keepdims=True) + 1e-6)
+
+    step: Step = (normed, [shape(1024, 1024)])
+    topology, mesh = "cpu:8", {"a": 2, "b": 4}
+    by_hand: dict[str, Sharding | None] = {
+        "x": ((), ()),
+        "ops/normed/concatenate.0.in0": ((), ("a", "b")),
+        "ops/normed/tanh.0.in0": (("a", "b"), ()),
+        "out": (("a", "b"), ()),
+    }
+    found = search(*step, topology=topology, mesh=mesh)
+    assert_lawful(found, step, iter([written(topology, mesh, by_hand)]))
+    assert found.gap < 0.01
+
+
+def test_what_is_computed_in_passing_hangs_on_what_that_is_handed() -> None:
+    """The gradient of a product's square is made beside the sum where devices have scattered the product, and else by
+    a kernel more: that was charged to both.
+    """
+
+    def loss(params: dict[str, jax.Array], x: jax.Array) -> jax.Array:
+        normed = x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-6)
+        return jnp.mean((normed * params["g"] @ params["w"]) ** 2)
+
+    step = small_steps.trained(loss, {"g": shape(2048), "w": shape(2048, 256)}, shape(512, 2048))
+    topology, mesh = "v3:4x4", {"a": 4, "b": 8}
+    by_hand: dict[str, Sharding | None] = {
+        "params/g": (("a", "b"),),
+        "params/w": (("a", "b"), ()),
+        "batch0": ((), ("a", "b")),
+        "ops/loss/grad/mul.0.in0": ((), ("b",)),
     }
     found = search(*step, topology=topology, mesh=mesh)
     assert_lawful(found, step, iter([written(topology, mesh, by_hand)]))

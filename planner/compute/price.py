@@ -313,9 +313,7 @@ def _price(
     residence.next_kernel(point)
     if work.kind == FREE:
         residence.renames(kernel.reads, kernel.writes)
-    fetched = work.kind == PRODUCT
-    slices = (graph.ops[number] for number in kernel.ops if graph.ops[number].kind == SLICE)
-    parts = {op.operands[0] for op in slices if "step" not in op.attributes}  # loops of permutes have all at hand
+    fetched, parts = work.kind == PRODUCT, _parts(graph, kernel)
     sized = zip(kernel.reads, work.reads, strict=False)
     reads = [(value, size, fetched and value not in parts) for value, size in sized]
     residence.begin([(size, value) for value, size, whole in reads if whole])
@@ -346,6 +344,16 @@ def _price(
         counted=work.kind not in (ALONE, FREE) or work.passes > 1 or work.written_out is not None,
         shared_s=shared / speed.clock_hz,
     )
+
+
+def _parts(graph: Graph, kernel: Kernel) -> set[int]:
+    """What a kernel only cuts parts out of, which are not fetched ahead, but for loops of permutes, which have all at
+    hand: what it reads whole besides is (seen on v4 and v5e).
+    """
+    ops = [graph.ops[number] for number in kernel.ops]
+    slices = [op for op in ops if op.kind == SLICE and "step" not in op.attributes]
+    cut = {op.operands[0] for op in slices}
+    return cut - {value for op in ops if op not in slices for value in op.operands} if cut else cut
 
 
 def _products(graph: Graph, kernel: Kernel) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,6 +14,7 @@ from ...graph import Graph, Value
 from ...kernels import Kernel
 from ...memory.tensors.tiles import stored_bytes
 from ...partition.layout import local_shape
+from ..step.nest import SLICE
 from ..step.passing import own_reads
 from ..wiring.reading import rounded_reads
 from ..wiring.wires import Level, Node, Port, Wiring
@@ -123,7 +124,8 @@ def _level_spans(
     elsewhere = _elsewhere(level, kept)
     free, within = wiring.strategies.known.free, wiring.strategies.known.within
     apart = wiring.strategies.known.cuts.apart.get(id(graph), set[int]())
-    put = {value for kernel in kernels if id(kernel) in free for value in kernel.reads}
+    handed = {id(each) for each in kernels if id(each) in free and not _is_view(graph, each, VIEWS | {SLICE})}
+    put = {value for kernel in kernels if id(kernel) in handed for value in kernel.reads}
     made: dict[int, int] = {}
     last: dict[int, int] = {}
     products_at: dict[int, int] = {}
@@ -131,7 +133,7 @@ def _level_spans(
         until = point + 1
         if position in level.inner:
             until = max(begins[number][1] for number in level.inner[position])
-        if id(kernel) in free:
+        if id(kernel) in handed:
             point = until
             continue
         left = () if id(kernel) in within else kernel.writes
@@ -172,8 +174,8 @@ def _elsewhere(level: Level, kept: set[int]) -> set[int]:
     return found
 
 
-def _is_view(graph: Graph, kernel: Kernel) -> bool:
-    return all(graph.ops[number].kind in VIEWS for number in kernel.ops)
+def _is_view(graph: Graph, kernel: Kernel, kinds: Container[str] = VIEWS) -> bool:
+    return all(graph.ops[number].kind in kinds for number in kernel.ops)
 
 
 def _carried(graph: Graph, kernel: Kernel) -> set[int]:

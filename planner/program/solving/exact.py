@@ -96,12 +96,16 @@ def exact(wiring: Wiring, choices: Sequence[int], mesh: Mesh, machine: Machine) 
         took[clusters.root(node)] -= seconds
         sent[node] -= max(seconds, 0.0)  # what others are spared for it is none of what it sends
     handed = list(handing(wiring, choices))
-    nodes, read = clusters.members(), _read(handed, clusters.root)
+    nodes, read, apart_read = clusters.members(), _read(handed, clusters.root), _read(handed, lambda node: node)
+    for root, several in nodes.items():
+        for node in several:
+            if wiring.nodes[node].in_passing:  # which is handed values too
+                _add(read[root], apart_read.get(node, {}))
     missed = [
         Missed(nodes=nodes.get(root, ()), read=read.get(root, {}), seconds=s, shared_s=shared[root])
         for root, s in took.items()
     ]
-    apart = alone(netted(missed, _kin(wiring)), sent, _read(handed, lambda node: node))
+    apart = alone(netted(missed, _kin(wiring)), sent, apart_read)
     held = held_bytes(found.memory.tensors)
     return Exact(estimate=as_written, least_s=found.step_time_s, missed=tuple(apart), held_bytes=held)
 
@@ -212,15 +216,20 @@ def held_bytes(tensors: Iterable[LiveTensor]) -> dict[int, int]:
     return dict(held)
 
 
-def _read(handed: Iterable[Handing], root: Callable[[int], int]) -> dict[int, dict[int, frozenset[int]]]:
+def _read(handed: Iterable[Handing], root: Callable[[int], int]) -> defaultdict[int, dict[int, frozenset[int]]]:
     """The nodes that hand values to each cluster, by its ``root``, with the choices that hand on the same: they take as
     long for all.
     """
     found: dict[int, dict[int, frozenset[int]]] = defaultdict(dict)
     for reader, node, same in handed:
-        own = found[root(reader)]
-        own[node] = own.get(node, same) & same
+        _add(found[root(reader)], {node: same})
     return found
+
+
+def _add(read: dict[int, frozenset[int]], more: Mapping[int, frozenset[int]]) -> None:
+    """Takes in what else is read, of each node the choices that hand on the same for both."""
+    for node, same in more.items():
+        read[node] = read.get(node, same) & same
 
 
 def _promised(wiring: Wiring, choices: Sequence[int]) -> Iterator[tuple[int, float]]:

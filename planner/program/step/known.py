@@ -40,6 +40,7 @@ from .roles import with_roles_apart
 from .summed import every_image_summed
 from .turns import put_of, with_turns_apart
 from .twice import with_ends_of_copies, with_second_operands
+from .views import with_views_apart
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,20 +49,20 @@ class Known:
     parts, by their family.
 
     ``programs`` holds the steps' fused programs by their operations and what a chip keeps near, ``places`` which
-    blueprint is a kernel's and the numbers that its values have in the whole. ``free`` are the kernels that only cut
-    and put parts of stacks, ``passing`` those that kernels of products compute in passing, by their ids, ``within``
-    products that are apart from what is computed after them along other loops, ``turned`` the values that some chips
-    copy for a kernel, since a gradient lies transposed, ``alike`` those that they do where such parts of another are
-    of their shape. ``least_s`` has what computing a step takes at least, by its operations' id and the number of
-    devices, ``least_bytes`` what a device holds at least on any mesh. ``turning`` has of loops' bodies how often they
-    turn, the operations that they add up (if over devices too, then once, behind the loop) with the dtype of the
-    carry, and the values that vector memory holds throughout. ``convolving`` has of steps' arguments the first
-    operation that convolves them, ``updating`` that which updates what steps are only lent, ``images`` what
-    convolutions of a graph read and make, ``behind`` what operations of it read behind barriers, ``tables`` what meets
-    tables of it that are scattered into, ``filled`` what scatters fill, ``summed`` images that what makes them adds
-    up, ``put`` what loops' turns put into stacks, ``rounded`` what products make narrower than the step has it,
-    ``padded`` what nothing but pads reads, ``far`` what products may read from the large memory, ``cuts`` the kernels
-    that are cut at what plans pin.
+    blueprint is a kernel's and the numbers that its values have in the whole. ``free`` are the kernels that only
+    cut and put parts of stacks, copy and view, ``passing`` those that kernels of products compute in passing, by
+    their ids, ``within`` products that are apart from what is computed after them along other loops, ``turned`` the
+    values that some chips copy for a kernel, since a gradient lies transposed, ``alike`` those that they do where
+    such parts of another are of their shape. ``least_s`` has what computing a step takes at least, by its
+    operations' id and the number of devices, ``least_bytes`` what a device holds at least on any mesh. ``turning``
+    has of loops' bodies how often they turn, the operations that they add up (if over devices too, then once,
+    behind the loop) with the dtype of the carry, and the values that vector memory holds throughout. ``convolving``
+    has of steps' arguments the first operation that convolves them, ``updating`` that which updates what steps are
+    only lent, ``images`` what convolutions of a graph read and make, ``behind`` what operations of it read behind
+    barriers, ``tables`` what meets tables of it that are scattered into, ``filled`` what scatters fill, ``summed``
+    images that what makes them adds up, ``put`` what loops' turns put into stacks, ``rounded`` what products make
+    narrower than the step has it, ``padded`` what nothing but pads reads, ``far`` what products may read from the
+    large memory, ``cuts`` the kernels that are cut at what plans pin.
     """
 
     blueprints: dict[Hashable, Blueprint] = field(default_factory=dict)
@@ -132,7 +133,8 @@ class Known:
         twice = with_ends_of_copies(twice, read)
         self.copies[id(twice.program.graph)] = twice.program.graph, twice.copies
         self.free.update({id(kernel): kernel for kernel in twice.copying})
-        apart = with_passing_apart(with_turns_apart(twice.program, self.free), self.passing)
+        apart = with_views_apart(twice.program, self.free, read)
+        apart = with_passing_apart(with_turns_apart(apart, self.free), self.passing)
         apart = with_pins_apart(apart, paths, self.cuts, self.free)
         apart = with_ends_apart(with_roles_apart(apart, self.within, self.cuts.seen), self.ended, self.cuts.first)
         program, values = apart, twice.values
