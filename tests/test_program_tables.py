@@ -62,7 +62,7 @@ def looked_up_twice() -> Pair:
 
     def loss(params: dict[str, jax.Array], ids: jax.Array) -> jax.Array:
         rows = (params["table"][each] @ params[name] for each, name in zip(ids, ("w", "v"), strict=True))
-        return sum(jnp.mean(each**2) for each in rows)
+        return jnp.stack([jnp.mean(each**2) for each in rows]).sum()
 
     own = {"table": shape(65536, 128), "w": shape(128, 512), "v": shape(128, 512)}
     return trained(loss, own, shape(2, 2048, dtype=jnp.int32), momentum=True)

@@ -220,7 +220,7 @@ def _read(handed: Iterable[Handing], root: Callable[[int], int]) -> defaultdict[
     """The nodes that hand values to each cluster, by its ``root``, with the choices that hand on the same: they take as
     long for all.
     """
-    found: dict[int, dict[int, frozenset[int]]] = defaultdict(dict)
+    found = defaultdict[int, dict[int, frozenset[int]]](dict)
     for reader, node, same in handed:
         _add(found[root(reader)], {node: same})
     return found
