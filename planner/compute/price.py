@@ -24,6 +24,7 @@ from .compared import COMPARE, compares, given_arrays, packed_apart
 from .copies.batch_rows import BatchRows
 from .copies.caches import few_rows, through_few_rows
 from .copies.cut_across import cut_across
+from .copies.cut_lanes import CutLanes
 from .copies.few_rows import cut_for_products, lying_whole, tile_by_tile
 from .copies.joined import Joined
 from .copies.patches import Patches
@@ -167,6 +168,7 @@ def price_at(
     ranked = Ranked(graph, of, given, step.left) if speed.edge > 1 and not kinds.isdisjoint(RANKS) else None
     joined = Joined(program, speed.coefficients) if speed.edge > 1 and looks_up else None
     across = cut_across(graph, of) if apart is None and has_bodies and speed.edge > 1 else {}
+    lanes = CutLanes(program, of, speed.edge) if graph.names and speed.edge > 1 and SLICE in kinds else None
     inside = filled(graph, is_wide=speed.edge >= WIDE_EDGE) if speed.edge > 1 and looks_up else frozenset[int]()
     inside = inside.union(step.filled)
     awaited: dict[int, Kernel] = {}
@@ -226,10 +228,15 @@ def price_at(
             cut_out = cut_for_products(graph, kernel, tiled) if tiled else {}
             more += sum(cycles_of(each, (False,), (True,), speed.edge, of).total for each in cut_out.values())
             known, here = count(graph, kernel), (*copied, *cut_out) if at_hand else tuple(cut_out)
+            if lanes:
+                cutting, near_parts = lanes.cycles(kernel)
+                more, here = more + cutting, (*here, *near_parts)
             work = speed.work(convolved.counted(kernel, known) if convolved else known)
             work = grown(kernel, work, growth) if growth else work
             work = through_few_rows(graph, kernel, work, few) if few else work
             work = tile_by_tile(graph, kernel, work, tiled or whole) if tiled or whole else work
+            if lanes:
+                work = Work(kind=FREE) if cutting and lanes.only_cuts(kernel) else lanes.through_rows(kernel, work)
             more += laid.extra_cycles(kernel, work) if laid else 0.0
             if inside and kernel.writes and inside.issuperset(kernel.writes):
                 work, rows = Work(kind=FREE), 0.0
