@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from meshwright.planner.fusion import fuse
 from meshwright.planner.fusion.outer import with_multiplications
-from meshwright.planner.graph import Graph, Op, Value
+from meshwright.planner.graph import Factors, Graph, Op, Value
+from meshwright.planner.program.step.nest import nest_of
 
 
 def product(left: tuple[int, ...], right: tuple[int, ...], made: tuple[int, ...], **said: tuple[int, ...]) -> Graph:
@@ -77,3 +79,23 @@ def test_what_sums_up_more_than_one_place_stays_a_product() -> None:
     dims = {"lhs_contracting_dimensions": (1,), "rhs_contracting_dimensions": (0,)}
     graph = product((4, 2), (2, 5), (4, 5), **dims)
     assert with_multiplications(graph) is graph
+
+
+def test_its_loops_are_those_of_the_product() -> None:
+    """What has no loops is laid out whole, and with it all that is computed beside it."""
+    dims = {"lhs_batching_dimensions": (0,), "rhs_batching_dimensions": (2,)}
+    dims |= {"lhs_contracting_dimensions": (1,), "rhs_contracting_dimensions": (1,)}
+    plain = product((3, 1, 4), (5, 1, 3), (3, 4, 5), **dims)
+    loops = Factors(
+        sizes=(3, 4, 5, 1),
+        operands=(((0,), (3,), (1,)), ((2,), (3,), (0,))),
+        results=(((0,), (1,), (2,)),),
+        reduction=(3,),
+    )
+    graph = with_multiplications(replace(plain, ops=(replace(plain.ops[0], factors=loops),)))
+    nest = nest_of(graph, range(len(graph.ops)))
+    (first, _, second), (third, _, before), made = (nest.dims[value] for value in (0, 1, 2))
+    assert not any(nest.blocked)
+    assert before == first
+    assert made == (first, second, third)
+    assert not nest.sums

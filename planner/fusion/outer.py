@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ..graph import Graph, Op, Value
+from ..graph import Factors, Graph, Op, Value
 from .nature import BROADCAST
 
-PRODUCT = "dot_general"
+PRODUCT, RESULT = "dot_general", -1
+
+Rows = tuple[tuple[int, ...], ...]
 
 
 def with_multiplications(graph: Graph) -> Graph:
     """The graph in which such products (gradients of one example, of rows by columns) are multiplications.
 
-    What they spread, and make wider, has new numbers. Seen on v3 and v5e: a batch of [M, 1] by [1, N] is computed by
-    each that reads it.
+    What they spread, and make wider, has new numbers; the loops are the product's. Seen on v3 and v5e: a batch of
+    [M, 1] by [1, N] is computed by each that reads it.
     """
     if not any(_is_outer(graph, op) for op in graph.ops):
         return graph
@@ -44,19 +46,38 @@ def _multiplied(values: list[Value], graph: Graph, op: Op) -> Iterator[Op]:
         left = sorted(dims)
         order = tuple(map(left.index, dims))
         places = tuple(at if at < batch else at + beside for at in range(len(dims)))
-        steps: list[tuple[str, Value, dict[str, object]]] = [
-            ("reshape", Value(tuple(shape[dim] for dim in left), dtype), {}),
-            ("transpose", Value(tuple(shape[dim] for dim in dims), dtype), {"permutation": order}),
-            (BROADCAST, Value(made.shape, dtype), {"broadcast_dimensions": places}),
-            ("convert", made, {}),
+        rows = _loops(op, position)
+        steps: list[tuple[str, Value, dict[str, object], Rows]] = [
+            ("reshape", Value(tuple(shape[dim] for dim in left), dtype), {}, _picked(rows, left)),
+            ("transpose", Value(tuple(shape[dim] for dim in dims), dtype), {"permutation": order}, _picked(rows, dims)),
+            (BROADCAST, Value(made.shape, dtype), {"broadcast_dimensions": places}, _loops(op, RESULT)),
+            ("convert", made, {}, _loops(op, RESULT)),
         ]
-        for kind, result, said in steps if dtype != made.dtype else steps[:-1]:
+        for kind, result, said, becomes in steps if dtype != made.dtype else steps[:-1]:
             values.append(result)
-            yield Op(kind=kind, operands=(value,), results=(len(values) - 1,), attributes=said, origin=unnamed)
-            value = len(values) - 1
+            factors, number = _factors(op, [rows], becomes), len(values) - 1
+            yield Op(kind=kind, operands=(value,), results=(number,), attributes=said, factors=factors, origin=unnamed)
+            value, rows = number, becomes
         operands.append(value)
         beside = len(dims) - batch
-    yield Op(kind="multiply", operands=tuple(operands), results=op.results, origin=op.origin)
+    factors = _factors(op, [_loops(op, RESULT)] * len(operands), _loops(op, RESULT))
+    yield Op(kind="multiply", operands=tuple(operands), results=op.results, factors=factors, origin=op.origin)
+
+
+def _loops(op: Op, position: int) -> Rows:
+    """The factors of each dim of what a product reads or makes; none where it says nothing of its loops."""
+    return (*op.factors.operands, *op.factors.results)[position] if op.factors else ()
+
+
+def _picked(rows: Rows, dims: Sequence[int]) -> Rows:
+    return tuple(rows[dim] for dim in dims) if rows else rows
+
+
+def _factors(op: Op, operands: Sequence[Rows], result: Rows) -> Factors | None:
+    """The loops of one of the operations that take a product's place: its own, none of which is added up."""
+    if op.factors is None:
+        return None
+    return replace(op.factors, operands=tuple(operands), results=(result,), reduction=())
 
 
 def _kept(graph: Graph, op: Op, position: int) -> tuple[int, ...]:

@@ -21,13 +21,14 @@ RESHAPE = "reshape"
 
 
 def with_views_apart(program: Program, free: dict[int, Kernel], behind: Collection[int]) -> Program:
-    """The program with each such view apart, but for those of products; ``free`` gets these, by their ids. What several
-    kernels view alike is viewed once; what is read ``behind`` barriers stays. Loops are not entered.
+    """The program with each such view apart, and each view of one, but for those of products; ``free`` gets these, by
+    their ids. What several kernels view alike is viewed once; what is read ``behind`` barriers stays. Loops are not
+    entered.
     """
     kernels: list[Kernel] = []
     viewed: set[int] = set()
     for kernel in program.kernels:
-        for view in () if kernel.bodies else tuple(_views(program.graph, kernel, behind)):
+        while view := next(_views(program.graph, kernel, behind), None):
             if viewed.isdisjoint(view.writes):
                 free[id(view)] = view
                 kernels.append(view)
@@ -39,7 +40,7 @@ def with_views_apart(program: Program, free: dict[int, Kernel], behind: Collecti
 
 def _views(graph: Graph, kernel: Kernel, behind: Collection[int]) -> Iterator[Kernel]:
     kinds = {graph.ops[number].kind for number in kernel.ops}
-    works = not kinds <= VIEWS | {SLICE} and kinds.isdisjoint(PRODUCTS)
+    works = not (kernel.bodies or kinds <= VIEWS | {SLICE}) and kinds.isdisjoint(PRODUCTS)
     for number in kernel.ops if works else ():
         op = graph.ops[number]
         if op.kind not in (RESHAPE, SLICE) or op.results[0] in kernel.writes or op.operands[0] not in kernel.reads:
