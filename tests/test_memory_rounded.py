@@ -39,9 +39,10 @@ def waiting(program: Program) -> list[int]:
     return [program.kernels[k].writes[0] for k, values in enumerate(found.operands) if k in (1, 3) and len(values) > 1]
 
 
-def test_the_gather_that_the_update_does_not_need_waits_for_it() -> None:
+@pytest.mark.parametrize("chip", ["v4", "v5e", "v6e"])
+def test_the_gather_that_the_update_does_not_need_waits_for_it(chip: str) -> None:
     assert waiting(trained()) == waiting(trained((128, 8, 64))) == [4]
-    made = put_in_order(trained(), catalogue()["v5e"]).program
+    made = put_in_order(trained(), catalogue()[chip]).program
     order = [kernel.writes[0] for kernel in made.kernels]
     assert order.index(8) < order.index(4)
 

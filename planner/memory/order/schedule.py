@@ -59,8 +59,7 @@ def schedule(program: Program) -> Program:
 def put_in_order(program: Program, chip: Chip | None = None) -> Scheduled:
     """A program in the compiler's order with what was learnt on the way."""
     offloads = chip is not None and chip.offloads_collectives
-    rounds = chip is not None and gathers_beside(chip)
-    found = _scheduled(program, temporary_bytes(program, chip), offloads, rounds)
+    found = _scheduled(program, temporary_bytes(program, chip), offloads, rounds=chip is not None)
     found = _reordered(found, copies_outside(found.program))
     if chip is None or offloads:
         return found if chip is None else _with_gathers(found, chip, program.graph.mesh)
