@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from meshwright.planner.fusion import fuse
 from meshwright.planner.fusion.nature import SENT
-from meshwright.planner.graph import Op, Value
+from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.kernels import Kernel, Program
 from meshwright.planner.kinds import COPIED_IN_ORDER, TURNED_COPY
 from meshwright.planner.memory.flow.arriving import arriving
@@ -188,3 +188,36 @@ def test_copies_of_donated_weights_come_first_and_of_their_next_values_last() ->
     made = of_ops(values, (*copies, *products, *back), (0, 1, 2), (9, 10, 6), aliases={0: 0, 1: 1})
     order = [kernel.writes[0] for kernel in schedule(made).kernels]
     assert (order[:2], order[-2:]) == ([3, 4], [9, 10])
+
+
+def looped(made: int) -> Program:
+    """What an argument makes (2) is read by what a loop is given (3), and by what is large (5); the loop itself makes
+    so many rows meanwhile.
+    """
+    rows = [Value((n, 1024), "f32") for n in (64, 8, 64, 128, 8, 160, 48)]
+    body = Graph(
+        values=(rows[1], rows[3], Value((made, 1024), "f32"), rows[1]),
+        ops=(
+            Op(kind="dot_general", operands=(0, 1), results=(2,)),
+            Op(kind="dot_general", operands=(2, 1), results=(3,)),
+        ),
+        arguments=(0, 1),
+        results=(3,),
+    )
+    ops = (
+        Op(kind="tanh", operands=(0,), results=(2,)),
+        Op(kind="dot_general", operands=(2, 2), results=(5,)),
+        Op(kind="dot_general", operands=(5, 5), results=(6,)),
+        Op(kind="dot_general", operands=(2, 2), results=(3,)),
+        Op(kind="while", operands=(1, 3), results=(4,), bodies=(body,), trips=4),
+    )
+    return of_ops(tuple(rows), ops, (0, 1), (6, 4))
+
+
+def test_what_a_loop_is_given_counts_once_where_orders_are_compared() -> None:
+    """The list scheduler has the loop first, beside 64 rows more and the 128 that it is given; others have 48 beside
+    it, but 64, 128 and 48 before. What the loop makes itself counts besides.
+    """
+    order, other = ([kernel.writes[0] for kernel in schedule(looped(made)).kernels] for made in (8, 128))
+    assert order.index(4) < order.index(5)
+    assert other.index(5) < other.index(4)

@@ -30,15 +30,16 @@ LIST_ORDER, POST_ORDER = 0, 2
 class Scheduled:
     """A program in the compiler's order, with its buffers, and the bodies at each of its points.
 
-    ``needed_bytes`` is what the scheduler thinks that a loop needs whose body it is: its temporaries and all that it is
-    given, though most of that lies in its caller's memory already. ``scalars_first`` if what many read, as numbers of
-    devices' parts, is made before all else, ``by_list`` if the list scheduler's order is taken. ``joint`` are the sums
-    over devices, by their points, that are one.
+    ``needed_bytes`` is what the list scheduler thinks that a loop needs whose body it is: its temporaries and all that
+    it is given, ``given_bytes``, though most of that lies in its caller's memory already. ``scalars_first`` if what
+    many read, as numbers of devices' parts, is made before all else, ``by_list`` if the list scheduler's order is
+    taken. ``joint`` are the sums over devices, by their points, that are one.
     """
 
     program: Program
     flow: Flow
     needed_bytes: int
+    given_bytes: int
     bodies: Mapping[int, tuple[Scheduled, ...]]
     scalars_first: bool = False
     by_list: bool = False
@@ -49,9 +50,11 @@ def schedule(program: Program) -> Program:
     """The same kernels in the compiler's order, loops' bodies too.
 
     XLA's memory scheduler tries three orders and takes the one whose live bytes peak lowest, the first of those that
-    tie (``hlo_memory_scheduler.cc``). Of what the latency-hiding scheduler then moves to hide collectives only the
-    products are followed that it keeps for the end and, where gathers are made beside products, or all that is sent by
-    other cores, all that it does to begin these early (``deferred``, ``hidden``, where the chip is known).
+    tie (``hlo_memory_scheduler.cc``). What a loop is given counts once there, as it lies in its caller's memory
+    (decoders on v4, v5e and v6e whose products go round rings or whose layers are scanned). Of what the latency-hiding
+    scheduler then moves to hide collectives only the products are followed that it keeps for the end and, where gathers
+    are made beside products, or all that is sent by other cores, all that it does to begin these early (``deferred``,
+    ``hidden``, where the chip is known).
     """
     return put_in_order(program).program
 
@@ -124,13 +127,15 @@ def _scheduled(program: Program, sizes: Sizes, offloads: bool, rounds: bool) -> 
     groups = combined(program, found)
     found = behind_updates(program, found, groups) if rounds else found
     found = with_tuples(found, groups)
-    order, peak, best = _best(found, groups, program.kernels, _donated(program, found))
+    handed = {number: max([body.given_bytes for body in bodies]) for number, bodies in inner.items()}
+    order, peak, best = _best(found, groups, program.kernels, handed, _donated(program, found))
     given = sum(sizes(program.graph, v) for v in program.graph.arguments)
     at = {number: point for point, number in enumerate(order)}
     return Scheduled(
         program=replace(program, kernels=tuple(kernels[number] for number in order)),
         flow=regrouped(found, [(number,) for number in order]),
         needed_bytes=peak + given,
+        given_bytes=given,
         bodies={point: inner[number] for point, number in enumerate(order) if number in inner},
         scalars_first=best != POST_ORDER,
         by_list=best == LIST_ORDER,
@@ -145,10 +150,15 @@ def _donated(program: Program, found: Flow) -> frozenset[int]:
 
 
 def _best(
-    found: Flow, groups: Members, kernels: Sequence[Kernel], donated: frozenset[int] = frozenset()
+    found: Flow,
+    groups: Members,
+    kernels: Sequence[Kernel],
+    handed: Mapping[int, int],
+    donated: frozenset[int] = frozenset(),
 ) -> tuple[list[int], int, int]:
-    """The order, its peak, and which of the three it is; what is ``donated`` is no more at one point than at another,
-    though the list scheduler would put off what makes it.
+    """The order, its peak, and which of the three it is; what is ``handed`` to loops, by their kernels, is theirs
+    for the list scheduler alone, and what is ``donated`` is no more at one point than at another, though that would put
+    off what makes it.
     """
     members = in_order(found, groups) if groups else ()
     joint = regrouped(found, members) if groups else found
@@ -157,8 +167,11 @@ def _best(
     written = post_order(grown)
     tried = (list_order(grown), depth_first_order(grown, written), written)
     orders = [[own[k] for k in order if own[k] >= 0] for order in tried]
-    counted = replace(joint, num_bytes={b: 0 if b in donated else size for b, size in joint.num_bytes.items()})
-    peaks = [scheduled_peak_bytes(counted if donated else joint, order) for order in orders]
+    num_bytes = {b: 0 if b in donated else size for b, size in joint.num_bytes.items()}
+    groups_inside = zip(joint.inside, members or alone, strict=True)
+    inside = tuple([needed - handed.get(group[0], 0) for needed, group in groups_inside]) if handed else joint.inside
+    counted = replace(joint, num_bytes=num_bytes, inside=inside)
+    peaks = [scheduled_peak_bytes(counted, order) for order in orders]
     best = peaks.index(min(peaks))
     order = orders[best]
     return [kernel for point in order for kernel in members[point]] if members else order, peaks[best], best
