@@ -48,7 +48,6 @@ def laid_out(wiring: Wiring, level: Level, choices: Sequence[int]) -> LaidOut:
     wanted: dict[tuple[int, int], Sharding] = {}
     shared: dict[tuple[int, int], Sharding] = {}
     nodes: dict[int, int] = {}
-    brought: set[int] = set()
     first: dict[int, Sharding] = {}
     for value, port in level.source.items():
         found[value] = port.layouts[choices[port.node]]
@@ -61,7 +60,6 @@ def laid_out(wiring: Wiring, level: Level, choices: Sequence[int]) -> LaidOut:
             nodes.setdefault(at, number)
             made = level.graph.ops[at].results if nodes[at] == number else ()
             first.update((value, rows[value][choices[number]]) for value in made)
-            brought.update(value for value in made if first[value] != found[value])
             for value in level.graph.ops[at].operands:
                 wanted.setdefault((at, value), rows[value][choices[number]])
                 by = wiring.through.get((number, value))
@@ -69,13 +67,12 @@ def laid_out(wiring: Wiring, level: Level, choices: Sequence[int]) -> LaidOut:
                     shared.setdefault((at, value), wiring.nodes[by].layouts[value][choices[by]])
     wanted |= {key: layout for key, layout in level.asked.items() if key in wanted}
     found |= _as_computed(level, found, first, wanted)
-    brought -= {value for value, layout in first.items() if found[value] == layout}
     wanted = {key: want for key, want in wanted.items() if want != found[key[1]]}
     through = _leading(wiring, level, found, wanted, shared)
     asking = _asking(wiring, level, choices)
     return LaidOut(
         layouts=found,
-        brought=frozenset(brought),
+        brought=frozenset(value for value, layout in first.items() if layout != found[value]),
         wanted=wanted,
         through=through,
         between=_between(level, wanted, through),
