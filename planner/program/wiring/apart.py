@@ -71,18 +71,22 @@ def part_apart(level: Level, node: int, reading: Reading) -> tuple[float, int | 
     """
     kernels, own = reading.kernels, reading.kernels[node]
     made = level.graph.values[own.writes[0]]
-    for value in own.reads:
-        maker = kernels.get(level.source[value].node) if value in level.source else None
-        kinds = {level.graph.ops[number].kind for number in maker.ops} if maker is not None else set()
-        if level.graph.values[value].num_elements == made.num_elements and kinds & PRODUCTS:
-            others = [other for other in own.reads if other != value]
-            if _come_of(level, kernels, others, level.source[value].node):
-                return 1.0, value
-            if reading.readers.get(value, 0) == 1 and value not in level.graph.results:
-                return 0.0, value
-            read = sum(level.graph.values[each].num_bytes for each in own.reads)
-            return made.num_bytes / max(made.num_bytes + read, 1), value
-    return 1.0, None
+    before = [value for value in own.reads if _is_of_product(level, kernels, value, made.num_elements)]
+    for value in before:
+        if _come_of(level, kernels, [other for other in own.reads if other != value], level.source[value].node):
+            continue  # a product after that one
+        if reading.readers.get(value, 0) == 1 and value not in level.graph.results:
+            return 0.0, value
+        read = sum(level.graph.values[each].num_bytes for each in own.reads)
+        return made.num_bytes / max(made.num_bytes + read, 1), value
+    return 1.0, before[0] if before else None
+
+
+def _is_of_product(level: Level, kernels: Mapping[int, Kernel], value: int, num_elements: int) -> bool:
+    """Whether a kernel with a product makes a value of so many elements."""
+    maker = kernels.get(level.source[value].node) if value in level.source else None
+    kinds = {level.graph.ops[number].kind for number in maker.ops} if maker is not None else set()
+    return bool(kinds & PRODUCTS) and level.graph.values[value].num_elements == num_elements
 
 
 def windows_along(graph: Graph, value: int) -> frozenset[int]:
