@@ -16,7 +16,7 @@ from ...estimate.traffic import Tariff, axes_of, held_bytes
 from ...fusion.masks import is_packed
 from ...fusion.narrow import NARROW, WIDE
 from ...fusion.nature import ELEMENTWISE
-from ...graph import Op, Sharding, Value
+from ...graph import Graph, Op, Sharding, Value
 from ...kinds import ALL_REDUCE, KINDS
 from ...partition.layout import extends, local_shape
 from ...topology import Machine
@@ -193,8 +193,20 @@ class Costs:
     def sum_of(self, number: int, choice: Choice) -> Sum | None:
         """What an operation leaves on all devices of what these add up, if that is the last that it does."""
         graph = self._piece(number, choice).graph if number in choice.asking else None
-        if graph is None or graph.ops[-1].kind != ALL_REDUCE:
-            return None
+        return None if graph is None or graph.ops[-1].kind != ALL_REDUCE else self._sum(graph)
+
+    def each_turn(self, number: int, choice: Choice) -> tuple[float, Sum | None]:
+        """What one run takes more where what an operation adds up is added up over devices in every turn, and not
+        behind the loop, with what it adds up then; nothing where it is not behind.
+        """
+        behind = self._piece(number, choice) if number in choice.asking else None
+        if behind is None or not self._is_behind(number, behind):
+            return 0.0, None
+        alone = self.blueprint.alone(number)
+        piece = self.pieces.of(alone, tuple([choice.layouts[form] for form in alone.forms]))
+        return max(piece.collectives_s - self._asking_s(number, behind), 0.0), self._sum(piece.graph)
+
+    def _sum(self, graph: Graph) -> Sum:
         op = graph.ops[-1]
         held = held_bytes(graph, op, is_tpu=self.pricing.tariff.is_tpu)
         return Sum(axes_of(op), held, sum(graph.values[value].num_bytes for value in op.operands))
@@ -230,7 +242,8 @@ class Costs:
         taken = tuple(_taken(part, op) for op in self.blueprint.lookups)
         is_once = self._reads_once(choice)
         packed = self._packed(choice, masks) if masks else masks
-        key = (masks, wide, packed, taken, is_once, *((number, piece.form) for number, piece in found.items()))
+        uncut = tuple(part(value, "f32").shape == part(of, "f32").shape for value, of in self.blueprint.sliced)
+        key = (masks, wide, packed, taken, is_once, uncut, *((number, piece.form) for number, piece in found.items()))
         near_bytes, is_gpu = self.pricing.machine.chip.buffer_vmem_bytes, self._is_gpu
 
         def fuse(own: Blueprint, around: Around) -> Fused:

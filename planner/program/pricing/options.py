@@ -14,8 +14,9 @@ from .choices import Choice
 from .costs import Sum
 
 Seconds = NDArray[np.float64]
+EachTurn = tuple[Seconds, Sequence[Sum | None]]
 BY_READING = ("far", "parts", "across", "rounded")
-BY_VALUE = ("layouts", "savings", "tables", *BY_READING, "sums", "done", "whole")
+BY_VALUE = ("layouts", "savings", "tables", *BY_READING, "sums", "each_turn", "done", "whole")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +29,9 @@ class Options:
     large memory that lies there so, ``parts`` where it does a part of one, ``across`` where one has been gathered of
     pieces that lie across; ``rounded`` are those less where it reads one that was rounded for its products. Those of a
     product that something ends are more by ``ended`` if that is computed with it, and by ``alone`` if not. ``sums`` has
-    what is added up over devices as it is written, ``done`` under which strategies nothing done to it later can be
-    computed with it, by the value: it is left as bits, or devices sent it. What is computed in passing takes ``whole``
+    what is added up over devices as it is written, ``each_turn`` what else is added up behind a loop, with the seconds
+    more where it is in every turn; ``done`` under which strategies nothing done to it later can be computed with it, by
+    the value: it is left as bits, or devices sent it. What is computed in passing takes ``whole``
     more, by the value, where a device's part is cut out of it: then it is written before. From those ``deterred`` a
     search is kept as if they cost so much more.
     """
@@ -48,6 +50,7 @@ class Options:
     ended: Seconds | None = None
     alone: Seconds | None = None
     sums: dict[int, list[Sum | None]] = field(default_factory=dict)
+    each_turn: dict[int, EachTurn] = field(default_factory=dict)
     done: dict[int, NDArray[np.bool_]] = field(default_factory=dict)
     whole: dict[int, Seconds] = field(default_factory=dict)
     rough: dict[int, float] = field(default_factory=dict)

@@ -82,6 +82,13 @@ class Strategies:
             more = more + np.array([costs.computing_s(of_rest(each, forms, ops)) for each in chosen])
         return np.array(np.maximum(more, 0.0))
 
+    def until(self, graph: Graph, kernel: Kernel, value: int) -> Seconds:
+        """Seconds of one run, by the kernel's choices, of making one of its values and nothing after that."""
+        blueprint, numbers, _ = self._asked(graph, kernel)
+        part, ops, forms = blueprint.until(numbers.index(value))
+        costs = self.prices.costs(part)
+        return np.array([costs.computing_s(of_rest(each, forms, ops)) for each in self.of(graph, kernel).chosen])
+
     def beside(self, graph: Graph, kernel: Kernel, value: int, dtype: str) -> Seconds:
         """Seconds more of one run, by the kernel's choices, where what makes a value leaves as many numbers more."""
         blueprint, numbers, _ = self._asked(graph, kernel)

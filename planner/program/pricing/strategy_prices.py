@@ -15,7 +15,7 @@ from ..step.far import far_reads, large_reads
 from ..step.pieces import Pieces
 from .choices import Among, Choice, choices
 from .costs import Costs, Pricing, Sum
-from .options import Options, Seconds
+from .options import EachTurn, Options, Seconds
 from .rough import Worth, worth
 
 Exactly = Sequence[Choice | None]  # None of what is known roughly
@@ -132,6 +132,7 @@ class StrategyPrices:
             rough={place: each.roughly for place, each in enumerate(found) if each.roughly is not None},
             deterred={place: more_s for place, each in enumerate(chosen) if (more_s := costs.deterred_s(each))},
             sums=_sums(blueprint, costs, chosen, _left(blueprint.own)),
+            each_turn=dict(_each_turn(blueprint, costs, chosen)),
             done=_done(blueprint, costs, chosen, masks),
             whole=dict(self._whole(blueprint, costs, chosen)),
         )
@@ -212,6 +213,15 @@ def _sums(
     """What of these values is added up over devices as it is written."""
     summed = {value: blueprint.summed[value] for value in values if value in blueprint.summed}
     return {value: [costs.sum_of(number, each) for each in chosen] for value, number in summed.items()}
+
+
+def _each_turn(blueprint: Blueprint, costs: Costs, chosen: Sequence[Choice]) -> Iterator[tuple[int, EachTurn]]:
+    """What of the values that a kernel leaves is added up behind a loop, and may be in every turn."""
+    for number in blueprint.behind:
+        value = blueprint.left_of(number)
+        found = [costs.each_turn(number, each) for each in chosen]
+        if value is not None and any(each for _, each in found):
+            yield value, (np.array([more_s for more_s, _ in found]), [each for _, each in found])
 
 
 def _done(

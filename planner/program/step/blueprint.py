@@ -27,7 +27,7 @@ from .passing import own_ops
 from .pieces import Alone
 from .seen import Shape
 
-DOT = "dot_general"
+DOT, SLICED = "dot_general", frozenset({"slice", "pad"})
 
 
 class KernelPart(NamedTuple):
@@ -100,7 +100,7 @@ class Blueprint:
     @cached_property
     def rounded(self) -> tuple[int, ...]:
         """The float32 values that are read for products alone, which round them."""
-        told, _ = told_apart(self.own, [True] * len(self.own.results))
+        told, _ = told_apart(self.own, [self.own.values[value].dtype != NARROW for value in self.own.results])
         values = enumerate(self.own.values)
         return tuple(place for place, value in values if place not in told and value.dtype == "f32")
 
@@ -165,6 +165,21 @@ class Blueprint:
         """What it adds up, but for what is added up over devices behind a loop, with the operation of each."""
         ops = ((number, op) for number, op in enumerate(self.own.ops) if op.factors and op.factors.reduction)
         return {op.results[0]: number for number, op in ops if number not in self.behind}
+
+    @cached_property
+    def sliced(self) -> tuple[tuple[int, int], ...]:
+        """What is a slice, or padded, and of what: split unevenly a device may have as much of both."""
+        ops = (op for op in self.own.ops if op.kind in SLICED)
+        return tuple((op.results[0], op.operands[0]) for op in ops)
+
+    def left_of(self, number: int) -> int | None:
+        """What the kernel leaves of what an operation makes, and nothing else of it."""
+        (value,) = self.own.ops[number].results
+        readers = self.own.reads()
+        makes = {operand: op.results[0] for op in self.own.ops for operand in op.operands}
+        while value not in self.own.results and readers[value] == 1:
+            value = makes[value]
+        return value if value in self.own.results else None
 
     @cached_property
     def apart(self) -> Blueprint:

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...fusion.nature import PRODUCTS
+from ...fusion.nature import ELEMENTWISE, PRODUCTS, widens
+from ...fusion.parts import FLOATS
 from ...graph import Graph, Op, Sharding
 from ...images import CONVOLUTION
 from ...kernels import Kernel
+from ...partition.layout import extends
 from ..step.summed import images_summed
 from .wires import Costs, Level, Wiring
 
@@ -87,6 +89,22 @@ def _is_of_product(level: Level, kernels: Mapping[int, Kernel], value: int, num_
     maker = kernels.get(level.source[value].node) if value in level.source else None
     kinds = {level.graph.ops[number].kind for number in maker.ops} if maker is not None else set()
     return bool(kinds & PRODUCTS) and level.graph.values[value].num_elements == num_elements
+
+
+def is_parted(wiring: Wiring, level: Level, value: int) -> bool:
+    """Whether several that compute a value in passing have it written where some cut a part out of it, as numbers that
+    are computed one by one are (``fusion/parts``). A program of several meshes does not say which parts are cut.
+    """
+    pricing = wiring.strategies.prices.pricing
+    if pricing.counted or pricing.machine.platform == "gpu" or level.graph.values[value].dtype not in FLOATS:
+        return False
+    op = next(op for op in level.graph.ops if value in op.results)
+    return op.kind in ELEMENTWISE and not widens(level.graph, op)
+
+
+def is_part(lies: Sharding, wanted: Sharding) -> bool:
+    """Whether a device that has its part of a value so cuts what is wanted of it out of that."""
+    return lies != wanted and extends(wanted, lies)
 
 
 def windows_along(graph: Graph, value: int) -> frozenset[int]:

@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from ...fusion.behind import Waits
-from ...graph import Graph
+from ...graph import Graph, Sharding
 from ...kernels import Kernel
 from ..step.passing import own_ops
-from .wires import Costs, Level, Port, Wiring
+from .apart import is_part, is_parted
+from .wires import Costs, Level, Port, Wiring, by_pairs
 
 
 def hand_on_inside(wiring: Wiring, level: Level) -> None:
@@ -27,6 +28,36 @@ def hand_on_inside(wiring: Wiring, level: Level) -> None:
         if saving is not None:
             read.costs = read.costs - saving
         wiring.edge(source, target, level.graph.values[value], read.times, unsent=saving)
+
+
+def write_parts_inside(wiring: Wiring, level: Level, passed: Mapping[int, tuple[Port, int]]) -> None:
+    """Adds what writing such values takes that a kernel cuts a part out of, where what is made of them is not written
+    either: of what several compute in passing (``passed``) the node that they share, of which so many choices leave it
+    to them. Of several that cut the first asks for it.
+    """
+    positions = {node: position for position, node in level.kernels.items()}
+    known = set[int]()
+    for value, maker, reader in _handed(level):
+        kernel, read = level.program.kernels[positions[maker]], wiring.nodes[reader]
+        last = kernel.writes[0]
+        if value in known or last not in passed or value == last or not is_parted(wiring, level, value):
+            continue
+        shared, count = passed[last]
+        known.add(value)
+        if (
+            level.graph.shape(value) != level.graph.shape(last)
+            or (min(shared.node, reader), max(shared.node, reader)) in wiring.tables
+        ):
+            continue
+        made = wiring.nodes[maker]
+        took = made.times * wiring.strategies.until(level.graph, kernel, value)
+        least: dict[Sharding, float] = {}
+        for lies, seconds in zip(made.layouts[value], took.tolist(), strict=True):
+            least[lies] = min(seconds, least.get(lies, seconds))
+        written = np.array([least[lies] if at < count else 0.0 for at, lies in enumerate(shared.layouts)])
+        port = Port(reader, tuple(read.layouts[value]))
+        is_cut = by_pairs(is_part, shared.layouts, port.layouts)
+        wiring.hand_on(shared, port, np.where(is_cut, written[:, None], 0.0), maker)
 
 
 def computed_twice(level: Level, copied: Mapping[int, int]) -> Iterator[tuple[int, int]]:

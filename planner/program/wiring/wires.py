@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from ...graph import Graph, Sharding, Value
 from ...kernels import Kernel, Program
 from ...partition import Found
 from ..pricing.costs import Sum
+from ..pricing.options import EachTurn
 from ..pricing.reshards import Reshards
 from ..pricing.strategies import Strategies
 
@@ -34,11 +36,11 @@ class Node:
     they have it, or takes what it does ``after`` a product; these then take less by ``savings``, by the value. What
     reads a value as it lies that was scattered into takes more by ``tables``, and one that lies ``far``, in the large
     memory, or of which ``parts`` are cut there, or that was gathered of pieces that lie ``across``, and less where one
-    was ``rounded`` for its products. Under choices under
-    which a value is ``done`` nothing later is computed with it: it is put into a stack by a kernel of its own. What is
-    computed in passing takes ``whole`` more where a device's part is cut out of it. Choices that are ``rough`` cost so
-    much more, about, until they are made and priced; of what was rough nothing is known to be saved (``unsaved``). From
-    those ``deterred`` a search for solutions is kept as if they cost so much more.
+    was ``rounded`` for its products. What is added up behind a loop is so ``each_turn`` where it is read otherwise than
+    it is made. Under choices under which a value is ``done`` nothing later is computed with it: it is put into a stack
+    by a kernel of its own. What is computed in passing takes ``whole`` more where a device's part is cut out of it.
+    Choices that are ``rough`` cost so much more, about, until they are made and priced; of what was rough nothing is
+    known to be saved (``unsaved``). From those ``deterred`` a search is kept as if they cost so much more.
 
     ``layouts`` has, for each value of its level that it lays out, the layout under each choice. ``stems`` is what a
     kernel is called but for its turn (``ties``), None of a value, ``paths`` those that it may share with others. It is
@@ -60,6 +62,7 @@ class Node:
     ended: Costs | None = None
     alone: Costs | None = None
     sums: Mapping[int, Sequence[Sum | None]] = field(default_factory=dict)
+    each_turn: Mapping[int, EachTurn] = field(default_factory=dict)
     done: Mapping[int, NDArray[np.bool_]] = field(default_factory=dict)
     whole: Mapping[int, Costs] = field(default_factory=dict)
     rough: dict[int, float] = field(default_factory=dict)
@@ -259,6 +262,16 @@ class Wiring:
         if less.any():
             self.scattered.add(known)
             self.join_up(source, target, -less)
+
+    def add_each_turn(self, source: Port, target: Port, value: int) -> None:
+        """What is added up behind a loop is so where the loop has it as it is made: else it is in every turn."""
+        made = self.nodes[source.node]
+        if value not in made.each_turn or source.node == target.node:
+            return
+        more, sums = made.each_turn[value]
+        others = by_pairs(operator.ne, source.layouts, target.layouts)
+        spared = made.times * self.reshards.spared(sums, source.layouts, target.layouts)
+        self.join_up(source, target, np.where(others, np.maximum(more[:, None] - spared, 0.0), 0.0))
 
     def join_up(self, source: Port, target: Port, more: Costs) -> None:
         """Adds what two nodes take more together than apart, seconds by the choices of both."""

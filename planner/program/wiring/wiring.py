@@ -14,10 +14,10 @@ from ..pricing.reshards import Reshards
 from ..pricing.strategies import REGION, Strategies
 from ..step.passing import own_reads
 from ..step.stems import shared_paths, stems
-from .apart import Reading, written_apart
+from .apart import Reading, is_parted, written_apart
 from .elsewhere import spare_ends
 from .ends import ending, even_layouts
-from .inside import first_reads, hand_on_inside, handed_inside
+from .inside import first_reads, hand_on_inside, handed_inside, write_parts_inside
 from .joined import join_cuts
 from .joined_updates import join_turned
 from .pinned import brought, lay_out_pinned, pinned, pinned_reads, wide_pins
@@ -130,6 +130,7 @@ def _level(
                 ended=None if options.ended is None else options.ended * often,
                 alone=None if options.alone is None else options.alone * often,
                 sums=options.sums,
+                each_turn={value: (more * often, sums) for value, (more, sums) in options.each_turn.items()},
                 done=options.done,
                 whole={value: each * often for value, each in options.whole.items()},
                 rough={choice: each * often for choice, each in options.rough.items()},
@@ -206,6 +207,7 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
     count = Counter(value for (value, _, _), ports in readers.items() for _ in ports) - masked
     reading = Reading(kernels=kernels, readers=count, masked=masked.keys())
     wide: dict[tuple[int, Waits], Port | None] = dict(handed_inside(wiring, level, kernels))
+    passed: dict[int, tuple[Port, int]] = {}
     for (value, narrow, waits), ports in sorted(readers.items(), key=lambda each: each[0][1]):
         known = level.graph.values[value]
         if value in level.source and wiring.nodes[level.source[value].node].ended is not None:
@@ -213,13 +215,21 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
         elif value in level.source and wiring.nodes[level.source[value].node].in_passing:
             alone = written_apart(wiring, level, level.source[value].node, reading, narrow=narrow)
             others = wide.get((value, waits)) if narrow else None
-            wide[value, waits] = read_passing(wiring, level, value, ports, narrow=narrow, alone=alone, wide=others)
+            parted = (
+                count[value] > 1 and (narrow or (value, True, waits) not in readers) and is_parted(wiring, level, value)
+            )
+            wide[value, waits] = shared = read_passing(
+                wiring, level, value, ports, narrow=narrow, alone=alone, wide=others, parted=parted
+            )
+            if parted and shared is not ports[0] and (value, not narrow, waits) not in readers:
+                passed[value] = shared, len(set(level.source[value].layouts))
         elif known.shape and value in level.source:
             others = wide.get((value, waits)) if narrow else None
             wide[value, waits] = read(
                 wiring, level, value, ports, narrow=narrow, in_order=value in ordered, wide=others
             )
     hand_on_inside(wiring, level)
+    write_parts_inside(wiring, level, passed)
     sum_apart(wiring, level, reading)
     send_once(wiring, level, reading)
     pass_on_viewed(wiring, level, reading)
@@ -322,3 +332,4 @@ def _connect(wiring: Wiring, level: Level, value: int, target: Port, *, result: 
     if source is not None and source.node != target.node and level.graph.values[value].shape:
         often = wiring.nodes[target.node].times if result else level.times * level.repeats
         wiring.edge(source, target, level.graph.values[value], often, in_order=not result, result=result)
+        wiring.add_each_turn(source, target, value)
