@@ -19,7 +19,7 @@ from meshwright.planner.program.wiring.wires import Wiring
 from meshwright.planner.solver.solve import solve
 from meshwright.planner.topology import physical
 from small_graphs import exact_of, nothing, promised_s
-from small_steps import Pair, scanned, shape, trained
+from small_steps import Pair, program_of, scanned, shape, trained
 
 TOPOLOGY = "v5e:2x2"
 
@@ -188,3 +188,26 @@ def test_what_is_read_whole_in_a_loop_is_cut_by_none_of_its_readers() -> None:
     found = search(*accumulated(), topology="h100:1x8", mesh={"x": 4, "y": 2})
     (own,) = (row for row in found.candidates if row.objective_s is not None and math.isfinite(row.objective_s))
     assert own.step_time_s == pytest.approx(own.objective_s, rel=0.01)
+
+
+def test_what_is_added_up_over_turns_is_added_up_in_each_where_the_loop_carries_it_otherwise() -> None:
+    """As in a state space model: a decay's gradient is added up behind the loop, unless its carry is a part of it."""
+
+    def loss(params: dict[str, jax.Array], x: jax.Array, b: jax.Array, c: jax.Array) -> jax.Array:
+        def turn(state: jax.Array, given: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
+            x, b, c = given
+            state = state * jnp.exp(x[..., None] * params["decay"]) + x[..., None] * b[:, None]
+            return state, jnp.einsum("bes,bs->be", state, c)
+
+        return jnp.mean(jax.lax.scan(turn, jnp.zeros((32, 256, 16)), (x, b, c))[1] ** 2)
+
+    pair = trained(loss, {"decay": shape(256, 16)}, shape(64, 32, 256), shape(64, 32, 16), shape(64, 32, 16))
+    by_batch: Sharding = ((), ("a",), ())
+    pins: dict[str, Sharding] = {"params/decay": (("a",), ()), **{f"batch{i}": by_batch for i in range(3)}}
+    program = program_of(pair, "v5e:2x4", "{a: 8}", pins=pins)
+    found = solve(program.problem(None, nothing(program), guess=False), time_limit_s=60)
+    assert found.choices is not None
+    choices = program.choices(found.choices)
+    took = exact_of(program, choices).estimate
+    assert [each.times for each in took.collectives if each.kind == "all-reduce"] == [1, 1]
+    assert promised_s(program, choices) == pytest.approx(took.step_time_s, rel=0.01)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
 import pytest
 from meshwright.planner.graph import Factors, Graph, Sharding
 from meshwright.planner.program.step.around import Around
@@ -9,6 +11,8 @@ from meshwright.planner.program.step.fused import Fused, fused
 from meshwright.planner.program.step.known import Known
 from meshwright.planner.solver.solve import solve
 from small_graphs import Drawing, exact_of, nothing, program_of, promised_s
+from small_steps import program_of as program_of_step
+from small_steps import shape, trained
 
 
 def test_what_is_computed_in_passing_for_products_is_sent_rounded() -> None:
@@ -91,6 +95,32 @@ def test_a_comparison_is_priced_as_bits_where_the_compiler_keeps_it_so(batch: in
     took = exact_of(program, choices).estimate
     assert any(kernel.label == "compare" for kernel in took.kernels) == kept
     assert promised_s(program, choices) == pytest.approx(took.step_time_s, rel=0.05)
+
+
+def test_what_ends_a_product_ends_the_last_that_it_reads() -> None:
+    """A gate's gradient reads what products made before and what one makes of that: written, it is beside the last."""
+
+    def loss(params: dict[str, jax.Array], x: jax.Array) -> jax.Array:
+        return jnp.mean(((jax.nn.silu(x @ params["gate"]) * (x @ params["up"])) @ params["down"]) ** 2)
+
+    params = {"gate": shape(1024, 4096), "up": shape(1024, 4096), "down": shape(4096, 1024)}
+    found = program_of_step(trained(loss, params, shape(8192, 1024)), "v3:2x2", "{a: 2, b: 4}").solve()
+    assert found.credit_s < 0.002 * found.objective_s
+
+
+def test_what_several_compute_in_passing_is_written_for_the_one_that_cuts_a_part_out_of_it() -> None:
+    """One product takes rows of it, one all: the compiler computes nothing anew for a slice."""
+    drawing = Drawing()
+    x, w, v = drawing.arg(8192, 2048), drawing.arg(2048, 512), drawing.arg(2048, 512)
+    passing = drawing.each("multiply", x, drawing.each("tanh", x))
+    graph = drawing.graph(drawing.dot(passing, w), drawing.dot(passing, v))
+    pins: dict[str, Sharding] = {"a0": (("x",), ()), "a1": ((), ()), "a2": ((), ("y",))}
+    pins |= {"out/0": (("x", "y"), ()), "out/1": (("x",), ("y",))}
+    program = program_of(graph, "v5e:2x4", {"x": 2, "y": 4}, pins=pins)
+    found = solve(program.problem(None, nothing(program), guess=False), time_limit_s=60)
+    assert found.choices is not None
+    choices = program.choices(found.choices)
+    assert promised_s(program, choices) == pytest.approx(exact_of(program, choices).estimate.step_time_s, rel=0.005)
 
 
 def test_a_gradient_is_resharded_once_before_the_update_that_ends_it() -> None:
