@@ -9,7 +9,7 @@ from typing import Protocol
 
 from ...dsl.plan import Limits, Plan
 from ..estimate.figures import Estimate
-from ..estimate.limit import is_near, memory_limit
+from ..estimate.limit import is_near, memory_limit, whose
 from ..explain.rows import binary
 from ..topology import Machine
 from .misfit import LARGEST, more_memory, within, worth_more
@@ -289,7 +289,7 @@ class _Fitting:
         memory = found.estimate.memory if found.estimate else None
         why = Misfit(
             limit_bytes=limit,
-            limit_of=limit_of,
+            limit_of=whose(self.asked.limits, limit_of),
             least_bytes=least,
             by_compiler=True,
             bytes_by_kind=dict(found.estimate.bytes_by_kind) if found.estimate else {},
