@@ -161,8 +161,8 @@ class _Fitting:
         return None
 
     def _safer(self, found: SearchResult) -> SearchResult:
-        """What was found, of which the compiler did not say whether it fits; or the fastest of the plans beside that fit
-        even if they take as much more than is predicted as hardly any does, where that is hardly slower.
+        """What was found, of which the compiler did not say whether it fits; or the fastest of the plans beside that
+        fit even if they take as much more than is predicted as hardly any does, where that is hardly slower.
         """
         limit, most_s = self.limit[0], (1 + SLOWER) * (found.step_time_s or 0.0)
         beside = (one for one in self.beside if one.peak_bytes * (1 + ABOVE) <= limit and one.step_time_s <= most_s)

@@ -51,10 +51,10 @@ def _compiled(result: SearchResult) -> Iterator[str]:
     for said in result.compiled:
         predicted = f"{binary(said.predicted_bytes)} predicted"
         if said.fits is None:
-            safer = "; another plan, further below and hardly slower, was taken"
             is_safer = result.peak_bytes is not None and result.peak_bytes < said.predicted_bytes
+            safer = "; another plan, further below and hardly slower, was taken" if is_safer else ""
             yield (
-                f"Near the limit, {predicted}, of which the compiler said nothing: {said.why}{safer if is_safer else ''}. "
+                f"Near the limit, {predicted}, of which the compiler said nothing: {said.why}{safer}. "
                 "One step in thirty takes a tenth more than is predicted; 'meshwright verify' asks about the plan."
             )
             continue
