@@ -103,7 +103,8 @@ def _limits(text: str) -> Limits:
 
     amount = text.strip()
     try:
-        return Limits(hbm_bytes=plain_bytes(int(amount)) if PLAIN.fullmatch(amount) else parse_bytes(amount))
+        hbm_bytes = plain_bytes(int(amount)) if PLAIN.fullmatch(amount) else parse_bytes(amount)
+        return Limits(hbm_bytes=hbm_bytes, place=_option("--limit"))
     except FlawError as error:
         raise PlanError([flaw.at(_option("--limit")) for flaw in error.flaws]) from None
 

@@ -83,6 +83,7 @@ def test_what_cannot_fit_is_3(capsys: pytest.CaptureFixture[str]) -> None:
     assert captured.out == ""
     assert "infeasible" in captured.err
     assert "bytes more" in captured.err
+    assert "(512 bytes, of --limit)" in captured.err  # and of no plan
 
 
 @pytest.mark.parametrize(

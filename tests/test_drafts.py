@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import meshwright as mw
 import meshwright.backends.jax.estimate as estimate_module
+import meshwright.backends.jax.step_drafts as step_drafts_module
 import pytest
 from meshwright.backends.jax.drafts import Drafts
 from meshwright.backends.jax.estimate import drafts_of
@@ -273,6 +274,21 @@ def test_policies_are_those_of_a_step_with_blocks() -> None:
     assert drafts.marks_blocks(step, arguments())
     full = Drafts(step, arguments()).tensors_under(Remat(policy="full"))
     assert any("/remat/" in tensor.path for tensor in full)
+
+
+def test_a_policy_that_computes_nothing_anew_is_traced_as_none(monkeypatch) -> None:
+    """It takes seconds of large steps, and says whether blocks are marked too."""
+    drafts, traces = StepDrafts(), []
+
+    def tracing(*given):
+        traces.append(given)
+        return trace(*given)
+
+    monkeypatch.setattr(step_drafts_module, "trace", tracing)
+    first = drafts.traced(step, arguments(), Remat(policy="none"), noting=True)
+    assert drafts.traced(step, arguments(), None) is first
+    assert drafts.marks_blocks(step, arguments())
+    assert len(traces) == 1
 
 
 def test_a_step_with_drafts_can_be_forgotten() -> None:

@@ -209,6 +209,34 @@ def test_why_the_compiler_was_not_asked_is_said() -> None:
     assert "the compiler said nothing: the time for it was over" in " ".join(notes(result))
 
 
+@pytest.mark.parametrize(
+    ("spare_mib", "step_s", "why", "taken_mib"),
+    [
+        (90, 2.0 * 1.04, "the time for it was over", 90),
+        (90, 2.0 * 1.06, "the time for it was over", 100),
+        (92, 2.0 * 1.04, "the time for it was over", 100),
+        (90, 2.0 * 1.04, "", 100),
+    ],
+    ids=["hardly slower", "slower", "hardly lower", "it says that the best fits"],
+)
+def test_where_the_compiler_says_nothing_a_plan_well_below_the_limit_is_taken_that_is_hardly_slower(
+    spare_mib: int, step_s: float, why: str, taken_mib: int
+) -> None:
+    """One predicted at 84.09 MB was compiled to 86.13, of 86.87, which nobody was told in time."""
+    spare = priced(predicted(spare_mib * MIB))
+    spare.estimate.step_time_s = step_s  # type: ignore[misc]
+    first = replace(predicted(100 * MIB), spares=(spare,))
+    compiler = Taking(lambda limit: Said(why=why) if why else Said(peak_bytes=limit, fits=True))
+    result = fitted(lambda plan, seconds: first, compiler, ASKED, MACHINE, Clock(60))
+    assert result.plan is not None
+    assert (result.peak_bytes, result.plan.limits) == (taken_mib * MIB, ASKED.limits)
+    told = " ".join(notes(result))
+    assert ("further below and hardly slower, was taken" in told) == (taken_mib == spare_mib)
+    assert ("a tenth more than is predicted" in told) == bool(why)
+    bound_s = first.bound_s or 0.0
+    assert result.gap == pytest.approx(1 - bound_s / (result.step_time_s or 0.0))
+
+
 def test_other_plans_that_take_more_are_left_out() -> None:
     near, far = predicted(90 * MIB), predicted(60 * MIB - 1)
     first = replace(predicted(100 * MIB), alternatives=tuple(map(priced, (near, far))))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from meshwright.backends.jax.drafts import Drafts
 from meshwright.dsl.reader import loads
 from meshwright.planner.graph import Graph
-from meshwright.planner.program import Program, build
+from meshwright.planner.program import Known, Program, build, least_anywhere
 from meshwright.planner.program.solving.limited import Limited
 from meshwright.planner.program.solving.lowering import Choices, Lowering, Moves
 from meshwright.planner.program.solving.solutions import AROUND, ENOUGH, Solutions
@@ -258,6 +258,26 @@ def test_a_program_is_built_once_for_tasks_that_differ_by_their_limit(monkeypatc
     assert (other.objective_s, other.layouts) == (held.objective_s, held.layouts)
     solver(replace(task, loose=True), lambda: False)
     assert len(built) == 3
+
+
+def test_where_nothing_is_found_it_is_said_what_no_mesh_allows() -> None:
+    """There may be no time to look for what takes least: then it was said to be as little as the arguments take."""
+    plan = loads("meshwright: 1\ntopology: v3:2x2\nmesh: {x: 8}\ntensors: {}\n")
+    assert plan.topology is not None
+    graph, machine = Drafts(*mlp(layers=1)).graph(plan), physical(plan.topology)
+    known_bytes = least_anywhere(graph, plan.mesh, machine, Known())
+    task = Task(
+        graph=graph,
+        mesh=plan.mesh,
+        machine=machine,
+        pins={},
+        returned={},
+        limit_bytes=known_bytes + 1,
+        time_limit_s=5.0,
+        doubted=True,
+    )
+    found = Solver()(task, lambda: False)
+    assert (dict(found.layouts), found.anywhere, found.anywhere_bytes) == ({}, False, known_bytes)
 
 
 def test_choices_that_cost_nothing_may_be_whole_numbers() -> None:

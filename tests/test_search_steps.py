@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -155,6 +158,29 @@ def test_workers_solve_tasks_and_say_why_they_fail() -> None:
         for future in futures:
             with pytest.raises(RuntimeError, match="Traceback"):
                 future.result(60)
+
+
+ABANDONED = """
+import os, signal, time
+from fake_search import GRAPH
+from meshwright.dsl.plan import Mesh
+from meshwright.planner.search.pool import Processes
+from meshwright.planner.search.task import Task
+
+asked = dict(pins={}, returned={}, limit_bytes=None, time_limit_s=60.0)
+pool = Processes()
+pool.submit(Task(graph=GRAPH, mesh=Mesh(axes=None), machine="no machine", **asked))
+time.sleep(0.2)
+os.kill(os.getpid(), signal.SIGTERM)
+time.sleep(60)
+"""
+
+
+def test_workers_of_a_search_that_is_killed_end_without_a_word() -> None:
+    """They have nobody to answer, which is no error of theirs."""
+    command = [sys.executable, "-c", ABANDONED]
+    ended = subprocess.run(command, cwd=Path(__file__).parent, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (-signal.SIGTERM, "")  # read until the workers have ended
 
 
 @pytest.mark.parametrize(

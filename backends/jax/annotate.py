@@ -23,6 +23,9 @@ from .paths import segments
 T = TypeVar("T")
 P = ParamSpec("P")
 
+COMPUTES_NOTHING = frozenset({"none", "auto"})
+"""Remat policies under which a step is traced as without one."""
+
 mark_p = Primitive("meshwright_mark")
 """Identity on one array. Parameters: ``name`` (of a tagged value) and ``assignment`` (given in place), or None."""
 
@@ -91,7 +94,7 @@ def remat(fun: Callable[P, T], *, prevent_cse: bool = True) -> Callable[P, T]:
         if isinstance(policy, Marks):
             policy.seen = True
             return fun(*args, **kwargs)
-        if policy is None or policy.policy in ("none", "auto"):
+        if policy is None or policy.policy in COMPUTES_NOTHING:
             return fun(*args, **kwargs)
         checkpointed = jax.checkpoint(fun, prevent_cse=prevent_cse, policy=_saveable(policy))
         return checkpointed(*args, **kwargs)  # type: ignore[no-any-return]

@@ -18,7 +18,7 @@ from ...planner.estimate.traffic import Tariffs
 from ...planner.graph import Graph, Sharding
 from ...planner.partition import Found
 from ...planner.search.workload import SKETCHED
-from .annotate import Marks
+from .annotate import COMPUTES_NOTHING, Marks
 from .axis_order import common_order, in_order
 from .layouts import Region, StepLayouts, region_meshes, step_layouts, unlaid
 from .lowered.draft import Draft
@@ -58,12 +58,15 @@ class StepDrafts:
 
     @uncollected()
     def traced(self, step: Step, args: Sequence[PyTree], remat: Remat | None, *, noting: bool = False) -> Traced:
-        """The step as traced for a remat policy, without the step; ``noting`` for ``marks_blocks`` to know at once."""
-        if remat not in self._traced:
-            marks = Marks() if noting and remat is None else None
-            self._traced[remat] = replace(trace(step, args, remat, marks), step=_named_as(step))
+        """The step as traced for a remat policy, without the step; ``noting`` for ``marks_blocks`` to know at once. One
+        that computes nothing anew is as none.
+        """
+        policy = None if remat is not None and remat.policy in COMPUTES_NOTHING else remat
+        if policy not in self._traced:
+            marks = Marks() if noting and policy is None else None
+            self._traced[policy] = replace(trace(step, args, policy, marks), step=_named_as(step))
             self._marks = marks or self._marks
-        return self._traced[remat]
+        return self._traced[policy]
 
     def notes(self, traced: Traced, remat: Remat | None) -> tuple[str, ...]:
         """Notes on what nothing can look into, of the step as traced for a remat policy."""

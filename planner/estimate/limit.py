@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...dsl.plan import Limits
 from ..topology import Machine
 from .figures import Estimate
 
@@ -21,6 +22,11 @@ def memory_limit(machine: Machine | None, limit_bytes: int | None) -> tuple[int 
     if limit_bytes is not None and (chip_bytes is None or limit_bytes <= chip_bytes):
         return limit_bytes, OF_PLAN
     return chip_bytes, f"the chip ({machine.topology.kind})" if machine and chip_bytes else "none"
+
+
+def whose(limits: Limits, limit_of: str) -> str:
+    """Whose limit it is, as it is said: an option's, where one stands in the place of what the plan says."""
+    return str(limits.place) if limit_of == OF_PLAN and not limits.place.line else limit_of
 
 
 def is_near(estimate: Estimate, limit_bytes: int, limit_of: str = OF_PLAN) -> bool:

@@ -107,8 +107,31 @@ class Merging:
         for position, first in enumerate(numbers):
             for second in numbers[position + 1 :]:
                 alive = first in groups and second in groups and groups[first].space == groups[second].space
-                if alive and self._read_alike(value, first, second):
+                if alive and self._read_alike(value, first, second) and not self._is_awaited(first, second):
                     self._merge(first, second)
+
+    def _is_awaited(self, first: int, second: int) -> bool:
+        """Whether one of two groups computes in passing what the other makes, and reads besides what is made of that:
+        it does not leave it then, though what it reads has it computed anew. A loss is of scores that are looked up at
+        places which its mask is of, and which the gradient reads (seen on v3, v4 and v5e).
+        """
+        one, other = self.groups[first], self.groups[second]
+        return any(
+            self._is_made_of(reader.reads, passed)
+            for reader, maker in ((one, other), (other, one))
+            for passed in reader.ops & maker.roots - reader.roots
+        )
+
+    def _is_made_of(self, values: set[int], first: int) -> bool:
+        """Whether values are made of what an operation makes; operations stand behind what they need."""
+        makers, ops = self.uses.makers, self.graph.ops
+        waiting = [makers[value] for value in values if makers.get(value, -1) >= first]
+        seen = set(waiting)
+        for number in waiting:
+            found = {makers[value] for value in ops[number].operands if makers.get(value, -1) >= first} - seen
+            seen |= found
+            waiting += found
+        return first in seen
 
     def _goes_through(self, value: int, group: Group) -> bool:
         """Whether a group goes through all of a value, or takes slices of it: into a stack that it updates in place, or

@@ -17,7 +17,6 @@ from .pricing.strategies import REGION, Strategies
 from .pricing.strategy_prices import StrategyPrices
 from .rows.needs import needed_in_all
 from .rows.usage import always_there, least_bytes
-from .solving.by_rows import DOUBT
 from .step.known import Known
 from .wiring.wires import Wiring
 from .wiring.wiring import wire
@@ -65,7 +64,7 @@ def _least_bytes(graph: Graph, mesh: Mesh, machine: Machine, known: Known, *, le
     level = wiring.levels[0]
     there = [level.values[value].num_bytes for _, value in always_there(wiring)]
     besides = there[: len(level.graph.arguments)] if lent else there
-    needed = needed_in_all(wiring, with_results=lent, doubt=DOUBT)
+    needed = needed_in_all(wiring, with_results=lent)
     beside_bytes = (sum(besides) + needed) // devices - chip.buffer_vmem_most_bytes
     return max(sum(there) // devices, beside_bytes) + least_bytes(wiring, chip, devices)
 

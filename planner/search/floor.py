@@ -11,13 +11,19 @@ from itertools import product
 
 from ...dsl.tensors import Tensor
 from ..chip import Chip, Precision
+from ..compute.speed import CPU_FLOPS_PER_S
 from ..estimate.roofline import matrix_flops, product_precision
 from ..graph import Graph, Op, Sharding
+
+FLOPS_OF_ONE = 2
+"""Of each number of a product, for each pair that it sums up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Products:
-    """The FLOPs of a step's matrix products, by dtype and precision and by the sizes that they can be split along."""
+    """The FLOPs of a step's matrix products, by dtype and precision and by the sizes that they can be split along. What
+    sums nothing is none: that is multiplied number by number, in passing.
+    """
 
     flops: Mapping[tuple[str, Precision, tuple[int, ...] | None], int]
 
@@ -27,7 +33,7 @@ class Products:
         found: Counter[tuple[str, Precision, tuple[int, ...] | None]] = Counter()
         for inner, op, times in graph.walk():
             flops = matrix_flops(inner, op)
-            if flops:
+            if flops > FLOPS_OF_ONE * sum(inner.values[value].num_elements for value in op.results):
                 dtype = inner.values[op.operands[0]].dtype
                 found[dtype, product_precision(op), _splittable(op)] += flops * times * op.origin.repeats
         return cls(dict(found))
@@ -45,8 +51,8 @@ class Products:
     def _seconds(self, chip: Chip, ways: Callable[[tuple[int, ...] | None], int]) -> float:
         total_s = 0.0
         for (dtype, precision, factors), flops in self.flops.items():
-            peak = chip.peak_flops_per_s(dtype, precision) or chip.peak_flops_per_s("bfloat16")
-            total_s += flops / ways(factors) / peak if peak is not None else 0.0
+            peak = chip.peak_flops_per_s(dtype, precision) or chip.peak_flops_per_s("bfloat16") or CPU_FLOPS_PER_S
+            total_s += flops / ways(factors) / peak
         return total_s
 
 

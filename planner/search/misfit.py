@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from ...dsl.errors import PlanError
 from ...dsl.plan import Auto, Axis, Limits, Mesh, Plan, Remat, Rule, Topology
-from ..estimate.limit import memory_limit
+from ..estimate.limit import memory_limit, whose
 from ..explain.rows import binary
 from ..topology import Machine, physical, problems
 from .candidates import NO_REMAT, policy_name
@@ -66,7 +66,7 @@ def _said(
     tensors = least.estimate.memory.tensors if least else ()
     return Misfit(
         limit_bytes=limit_bytes,
-        limit_of=limit_of,
+        limit_of=whose(question.plan.limits, limit_of),
         least_bytes=least.peak_bytes if least else None,
         bytes_by_kind=dict(least.estimate.bytes_by_kind) if least else {},
         tensors=tuple((live.name, live.num_bytes) for live in tensors[:LARGEST]),

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from ..graph import Graph
 from .task import First, Found, Solve, Solver, Task, Tell
@@ -247,7 +247,7 @@ def _open(stream: Any) -> Any:
     return stream
 
 
-def main() -> None:
+def main() -> NoReturn:
     """A worker: solves the tasks that come on the standard input, one after the other; ends with it.
 
     Before its first answer it says whether it compiles, and before each what it found first.
@@ -255,19 +255,22 @@ def main() -> None:
     sys.modules[BLAS] = None  # type: ignore[assignment]
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever else prints goes to the standard error
-    tasks: SimpleQueue[_Message | None] = SimpleQueue()
+    tasks: SimpleQueue[_Message] = SimpleQueue()
     graphs: list[Graph] = []
     hurry = threading.Event()
     threading.Thread(target=_read, args=(sys.stdin.buffer, tasks, hurry), daemon=True).start()
 
     def answer(found: Found | First | str | bool) -> None:
-        pickle.dump(found, answers, pickle.HIGHEST_PROTOCOL)
-        answers.flush()
+        try:
+            pickle.dump(found, answers, pickle.HIGHEST_PROTOCOL)
+            answers.flush()
+        except BrokenPipeError:
+            os._exit(0)
 
     solver = Solver(may_fork=True)
     solver.prepare(hurry.is_set, compiling=answer)
-    while (message := tasks.get()) is not None:
-        answer(_answer(_task(message, graphs), solver, hurry, answer))
+    while True:
+        answer(_answer(_task(tasks.get(), graphs), solver, hurry, answer))
 
 
 def _keep(graphs: list[Graph], graph: Graph) -> None:
@@ -287,15 +290,13 @@ def _task(message: _Message, graphs: list[Graph]) -> Task:
     return replace(task, graph=replace(task.graph, values=kept.values, ops=kept.ops))
 
 
-def _read(stream: Any, tasks: SimpleQueue[_Message | None], hurry: threading.Event) -> None:
-    """Queues the tasks that come. When nobody sends any more, what is being solved ends too."""
+def _read(stream: Any, tasks: SimpleQueue[_Message], hurry: threading.Event) -> None:
+    """Queues the tasks that come. When nobody sends any more, nobody waits for an answer: the process ends."""
     while True:
         try:
             message = pickle.load(stream)
-        except (EOFError, OSError):
-            hurry.set()
-            tasks.put(None)
-            return
+        except (EOFError, OSError, pickle.UnpicklingError):  # of a message, if any, only the beginning came
+            os._exit(0)
         if message is None:
             hurry.set()
         else:

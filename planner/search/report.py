@@ -51,7 +51,12 @@ def _compiled(result: SearchResult) -> Iterator[str]:
     for said in result.compiled:
         predicted = f"{binary(said.predicted_bytes)} predicted"
         if said.fits is None:
-            yield f"Near the limit, {predicted}, of which the compiler said nothing: {said.why}."
+            is_safer = result.peak_bytes is not None and result.peak_bytes < said.predicted_bytes
+            safer = "; another plan, further below and hardly slower, was taken" if is_safer else ""
+            yield (
+                f"Near the limit, {predicted}, of which the compiler said nothing: {said.why}{safer}. "
+                "One step in thirty takes a tenth more than is predicted; 'meshwright verify' asks about the plan."
+            )
             continue
         takes = "too much" if said.compiled_bytes is None else binary(said.compiled_bytes)
         then = "it fits" if said.fits else "the plan was not taken"

@@ -70,11 +70,11 @@ class Found:
     ``bound_s`` counts what exact prices taught, ``floor_s`` the costs of kernels alone. ``credit_s`` is the most that
     a solution was seen to take less than its costs; where nothing was priced it is not in the bounds. ``least_s`` is
     what the step takes at least on any mesh of the machine. Where nothing fits, ``least`` are the layouts of the least
-    memory that were seen, which take ``least_bytes``; ``anywhere`` says that nothing does on any mesh. Where these
-    were asked for, nothing takes less than ``proven_bytes``, and on no mesh than ``anywhere_bytes``. ``near`` are some
-    that take a little more than the limit and may take less time, ``runners_up`` those next to the best. ``inside``
-    says whether pins are of what stays inside of kernels. ``took_s`` is what building the program and solving it took;
-    ``ended`` says that the time ended that.
+    memory that were seen, which take ``least_bytes``; ``anywhere`` says that nothing does on any mesh. Where that was
+    asked for, nothing takes less than ``proven_bytes``; there and where it is doubted that anything fits, on no mesh
+    than ``anywhere_bytes``. ``near`` are some that take a little more than the limit and may take less time,
+    ``runners_up`` those next to the best. ``inside`` says whether pins are of what stays inside of kernels. ``took_s``
+    is what building the program and solving it took; ``ended`` says that the time ended that.
     """
 
     status: Status
@@ -252,6 +252,7 @@ class Solver:
             found = found_by.lowest() if task.lowest else found_by.solve(as_pinned=task.is_as_pinned)
         layouts, chip = {} if found.layouts is None else dict(found.layouts), task.machine.chip
         speed, devices, is_gpu = speed_of(chip), task.machine.num_devices, chip.platform == "gpu"
+        wants_least = task.lowest or (asks and not layouts)  # of which most is known by then
         took_s = time.monotonic() - begin_s
         return Found(
             status=found.status,
@@ -273,7 +274,7 @@ class Solver:
             least=dict(found.least or {}),
             least_bytes=found.peak_bytes,
             proven_bytes=found.proven_bytes,
-            anywhere_bytes=least_anywhere(task.graph, task.mesh, task.machine, known) if task.lowest else 0,
+            anywhere_bytes=least_anywhere(task.graph, task.mesh, task.machine, known) if wants_least else 0,
             near=tuple(Near(**each._asdict()) for each in found.near),
             runners_up=tuple(First(objective_s=each.seconds, layouts=each.layouts) for each in found.runners_up),
             inside=holds_inside(task.graph, task.pins, task.machine, known),

@@ -71,11 +71,11 @@ def needs(wiring: Wiring, *, with_results: bool, doubt: float) -> Iterator[Need]
     yield Need(num_bytes=most, least={})
 
 
-def needed_in_all(wiring: Wiring, *, with_results: bool, doubt: float) -> int:
+def needed_in_all(wiring: Wiring, *, with_results: bool) -> int:
     """What all devices together hold at least beside some operation, as ``needs`` counts it, however it is split: of a
     ``wiring`` that splits nothing, without what fills up tiles.
     """
-    flows = _flows(wiring, with_results=with_results, doubt=doubt, padded=False)
+    flows = _flows(wiring, with_results=with_results, doubt=1.0, padded=False)
     return max(int(here.max(initial=0.0)) for _, _, here in flows)
 
 

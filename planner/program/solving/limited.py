@@ -76,7 +76,7 @@ class Limited:
     def is_too_low(self) -> bool:
         """Whether it is proven that nothing fits: by rows that are sure."""
         kept, program = self.kept, self.program
-        problem = program.problem(program.limit_bytes, kept.nothing, guess=False, doubt=DOUBT, sure=True)
+        problem = program.problem(program.limit_bytes, kept.nothing, guess=False, sure=True)
         left = max(kept.deadline - time.monotonic(), 0.1)
         found = solve(problem, time_limit_s=left, seed=kept.seed, stop=kept.stop, effort=EFFORT)
         kept.infeasible = found.status == "infeasible"

@@ -130,7 +130,7 @@ class Rounds:
         program = self.program
         if math.prod(len(program.wiring.nodes[node].costs) for node in program.deciders) > WAYS:
             return None  # before any row is made
-        problem = program.problem(program.limit_bytes, kept.learnt, guess=False, doubt=DOUBT, sure=True)
+        problem = program.problem(program.limit_bytes, kept.learnt, guess=False, sure=True)
         found = every(problem, WAYS)
         if found is None or len(found[0]) * len(program.wiring.nodes) > EVERY:
             return None
@@ -187,7 +187,7 @@ class Rounds:
         """
         kept = self.kept
         kept.limit_bytes = self.program.limit_bytes if kept.limit_bytes is not None else None
-        kept.sure, kept.doubt = True, DOUBT
+        kept.sure, kept.doubt = True, 1.0
         known = kept.learnt.corrected
         self._prove_in_turn(best_s)
         for _ in range(TAKEN_BACK):
