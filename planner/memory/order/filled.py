@@ -1,7 +1,7 @@
 """What is one number everywhere and scattered into, as XLA's schedulers see it: a buffer from where it is filled on.
 
 The scatter's result lies in its place, so that orders let rows be scattered early which would else wait. What fills it
-is moved to the scatter afterwards: no memory is taken before (seen on v3, v4 and v5p).
+is moved to the scatter afterwards: no memory is taken before (seen on v3 and v4).
 """
 
 from __future__ import annotations
