@@ -16,16 +16,18 @@ def _writing(program: Program, value: int) -> Kernel:
     return next(kernel for kernel in program.kernels if value in kernel.writes)
 
 
+@pytest.mark.parametrize("loss_comes_first", [False, True])
 @pytest.mark.parametrize("sequences", [1, 2])
-def test_the_loss_of_one_sequence_is_added_up_by_itself(sequences: int) -> None:
+def test_the_loss_of_one_sequence_is_added_up_by_itself(sequences: int, loss_comes_first: bool) -> None:
     """As compiled for v3, v4, v5e and v6e: a vector is not added up where it is made, a matrix is."""
     g = Writer()
     scores = g.arg(sequences, PLACES, WORDS)
     totals = g.total(g.op("exponential", scores), 2)
+    before = [g.total(g.op("log", totals), 0, 1)] if loss_comes_first else []
     share = g.op("divide", g.spread(g.scalar(1.0), sequences, PLACES), totals)
     spread = g.spread(share, sequences, PLACES, WORDS, dims=(0, 1))
     gradient = g.op("multiply", g.op("exponential", scores), spread)
-    loss = g.total(g.op("log", totals), 0, 1)
+    (loss,) = before or [g.total(g.op("log", totals), 0, 1)]
     program = fuse(g.graph(loss, gradient, share))
     assert (_writing(program, loss) is _writing(program, share)) == (sequences > 1)
 

@@ -157,23 +157,6 @@ def test_of_what_is_reached_on_very_many_ways_that_comes_first_which_post_order_
     assert post_order(flow(made, form_bytes, lambda _: 0))[-2:] == [31, 30]
 
 
-def updates(*, donated: bool) -> Program:
-    """Two gradients of what a product makes, each read by an update that makes three values of its size."""
-    products = [("dot_general", (n, n), (n + 4,)) for n in (0, 1)]
-    made = [("subtract", (n + 4, n + 2), tuple(range(6 + 3 * n, 9 + 3 * n))) for n in (0, 1)]
-    results = (6, 7, 8, 9, 10, 11)
-    aliases = dict.fromkeys(range(6), 0) if donated else {}
-    return program([(256, 8)] * 2 + [SHAPE] * 10, [*products, *made], (0, 1, 2, 3), results, aliases=aliases)
-
-
-def test_results_in_donated_arguments_place_are_no_more_at_one_point_than_at_another() -> None:
-    """The list scheduler puts updates off, which make more than they free; one after another takes less meanwhile."""
-    order = [kernel.writes[0] for kernel in schedule(updates(donated=True)).kernels]
-    assert order in ([4, 6, 5, 9], [5, 9, 4, 6])
-    order = [kernel.writes[0] for kernel in schedule(updates(donated=False)).kernels]
-    assert set(order[:2]) == {4, 5}
-
-
 def test_copies_of_donated_weights_come_first_and_of_their_next_values_last() -> None:
     """As v4's programs hold all the weights whose updates are shared out: twice throughout."""
     copies = (Op(kind=TURNED_COPY, operands=(n,), results=(n + 3,), attributes=COPIED_IN_ORDER) for n in (0, 1))

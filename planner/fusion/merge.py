@@ -196,6 +196,8 @@ class Merging:
             return False
         if other.reduces and self._is_reduced_apart(first, second):
             return False
+        if one.reduces and not self.by_rows and self._adds_up_rows(other, one):
+            return False
         if self._stacks_apart(one, other):
             return False
         if self._path(first, second) or self._path(second, first, skip_direct=True):

@@ -37,7 +37,8 @@ class Flow:
     end. ``buffer`` is where each value lies, arguments in themselves; ``touches`` are the kernels that read each
     argument, the last of them at the end; ``scalar`` says which kernels make a single number; ``arriving`` are the
     kernels that read arguments, in the order in which these let them run (``arriving``), ``fused`` what
-    each kernel reads, arguments too, in the order of its operands.
+    each kernel reads, arguments too, in the order of its operands; ``after`` are values that must be there before it
+    runs, of none if nothing waits so.
     """
 
     num_bytes: dict[int, int]
@@ -55,6 +56,7 @@ class Flow:
     scalar: tuple[bool, ...]
     arriving: tuple[int, ...] = ()
     fused: tuple[tuple[int, ...], ...] = ()
+    after: tuple[tuple[int, ...], ...] = ()
 
 
 def flow(program: Program, sizes: Sizes, inside: Callable[[Program], int], *, offloads: bool = False) -> Flow:
@@ -141,6 +143,7 @@ def regrouped(flow: Flow, groups: Sequence[tuple[int, ...]]) -> Flow:
         scalar=tuple([len(group) == 1 and flow.scalar[group[0]] for group in groups]),
         arriving=tuple(reversed(dict.fromkeys([at[kernel] for kernel in reversed(flow.arriving)]))),
         fused=united(flow.fused),
+        after=united(flow.after) if flow.after else (),
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 
 from .flow import Flow
@@ -59,6 +60,23 @@ def in_place(pairs: Sequence[tuple[int, int]]) -> Pairs:
     return tuple((new, old) for old, new in taken.items())
 
 
-def scheduled_peak_bytes(flow: Flow, order: Sequence[int]) -> int:
-    """The most that is live at once, as the compiler's schedulers reckon it."""
-    return max(live_bytes(flow, order), default=0)
+def scheduled_peak_bytes(flow: Flow, order: Sequence[int], donated: Mapping[int, int] | None = None) -> int:
+    """The most that is live at once, as the compiler's schedulers reckon it, beside the arguments.
+
+    ``donated`` has the argument in whose place each result lies that is in one: both count where the result is made
+    before the argument is last read or as it is, and neither in between where it is made later (``HeapSimulator``
+    allocates what shares memory anew).
+    """
+    if not donated:
+        return max(live_bytes(flow, order), default=0)
+    num_bytes = {**flow.num_bytes, **dict.fromkeys(donated, 0)}
+    live = live_bytes(replace(flow, num_bytes=num_bytes), order)
+    at = {kernel: point for point, kernel in enumerate(order)}
+    for result, argument in donated.items():
+        made, size = at[flow.maker[result]], flow.num_bytes[result]
+        last = max([at[kernel] for kernel in flow.touches.get(argument, ())], default=0)
+        for point in range(made, last + 1):
+            live[point] += size
+        for point in range(last + 1, made):
+            live[point] -= size
+    return max(live, default=0)

@@ -82,5 +82,6 @@ def _regrown(flow: Flow, grown: _Grown) -> Flow:
         places=_kept(flow.places, (), grown),
         inside=_kept(flow.inside, 0, grown),
         scalar=_kept(flow.scalar, False, grown),
+        after=_kept(flow.after, (), grown) if flow.after else (),
         arriving=tuple(at[kernel] for kernel in flow.arriving),
     )

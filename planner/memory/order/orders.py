@@ -12,11 +12,16 @@ from ..flow.flow import Flow
 SCALAR = 1 << 62
 
 
-def users(flow: Flow) -> list[list[int]]:
-    """The kernels that read what each kernel makes, in order."""
+def needed(flow: Flow) -> Sequence[tuple[int, ...]]:
+    """The values that must be there before each kernel runs."""
+    return [(*own, *more) for own, more in zip(flow.operands, flow.after, strict=True)] if flow.after else flow.operands
+
+
+def users(flow: Flow, operands: Sequence[tuple[int, ...]] | None = None) -> list[list[int]]:
+    """The kernels that read what each kernel makes, in order; ``operands`` is what each takes, the flow's by itself."""
     found: list[list[int]] = [[] for _ in flow.operands]
     maker = flow.maker
-    for kernel, values in enumerate(flow.operands):
+    for kernel, values in enumerate(flow.operands if operands is None else operands):
         for earlier in dict.fromkeys([maker[value] for value in values]):
             found[earlier].append(kernel)
     return found
@@ -32,7 +37,8 @@ class _ListOrder:
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
         self.users = users(flow)
-        self.waits = [len({flow.maker[value] for value in values}) for values in flow.operands]
+        self.waits = [len({flow.maker[value] for value in values}) for values in needed(flow)]
+        self.followers = users(flow, needed(flow)) if flow.after else self.users
         self.uses: dict[int, int] = dict.fromkeys(flow.num_bytes, 0)
         self.readers: dict[int, list[int]] = {buffer: [] for buffer in flow.num_bytes}
         for kernel, buffers in enumerate(flow.reads):
@@ -88,7 +94,7 @@ class _ListOrder:
             self.uses[buffer] -= 1
             if self.uses[buffer] == 1:
                 changed.append(buffer)
-        for user in self.users[kernel]:
+        for user in self.followers[kernel]:
             self.waits[user] -= 1
             if not self.waits[user]:
                 self.push(user)
@@ -109,13 +115,16 @@ def depth_first_order(flow: Flow, written: Sequence[int] | None = None) -> list[
     ``written`` is ``post_order``'s, where that is known.
     """
     weights = _weights(flow, post_order(flow) if written is None else written)
-    operands = [sorted(values, key=weights.__getitem__) for values in flow.operands]
+    operands = [sorted(values, key=weights.__getitem__) for values in needed(flow)]
     return _post_order(flow, operands, sorted(flow.results, key=weights.__getitem__))
 
 
 def post_order(flow: Flow) -> list[int]:
-    """Post-order from the results back, operands as they are written."""
-    return _post_order(flow, flow.operands, flow.results)
+    """Post-order from the results back, operands as they are written, what else must be there before these."""
+    first = (
+        [(*reversed(more), *own) for own, more in zip(flow.operands, flow.after, strict=True)] if flow.after else None
+    )
+    return _post_order(flow, first or flow.operands, flow.results)
 
 
 def _weights(flow: Flow, order: Sequence[int]) -> dict[int, tuple[int, int]]:

@@ -16,11 +16,13 @@ from ..tensors.tiles import Sizes
 from .barriers import with_barriers
 from .combined import Members, combined, in_order, with_tuples
 from .deferred import deferred, defers
+from .filled import with_filled
 from .gathered import gathers_beside
 from .hidden import hidden
 from .orders import depth_first_order, list_order, post_order
 from .outside import copies_outside
 from .permuted import beside_permutes
+from .replaced import after_readers
 from .rounded import behind_updates
 
 LIST_ORDER, POST_ORDER = 0, 2
@@ -50,11 +52,12 @@ def schedule(program: Program) -> Program:
     """The same kernels in the compiler's order, loops' bodies too.
 
     XLA's memory scheduler tries three orders and takes the one whose live bytes peak lowest, the first of those that
-    tie (``hlo_memory_scheduler.cc``). What a loop is given counts once there, as it lies in its caller's memory
-    (decoders on v4, v5e and v6e whose products go round rings or whose layers are scanned). Of what the latency-hiding
-    scheduler then moves to hide collectives only the products are followed that it keeps for the end and, where gathers
-    are made beside products, or all that is sent by other cores, all that it does to begin these early (``deferred``,
-    ``hidden``, where the chip is known).
+    tie (``hlo_memory_scheduler.cc``; libtpu logs these peaks, and what is live when, into ``TPU_LOG_DIR`` where
+    ``TPU_VMODULE=hlo_memory_scheduler=2,heap_simulator=1`` and ``TPU_MIN_LOG_LEVEL=0``). What a loop is given counts
+    once there, as it lies in its caller's memory (decoders on v4, v5e and v6e whose products go round rings or whose
+    layers are scanned). Of what the latency-hiding scheduler then moves to hide collectives only the products are
+    followed that it keeps for the end and, where gathers are made beside products, or all that is sent by other cores,
+    all that it does to begin these early (``deferred``, ``hidden``, where the chip is known).
     """
     return put_in_order(program).program
 
@@ -128,7 +131,9 @@ def _scheduled(program: Program, sizes: Sizes, offloads: bool, rounds: bool) -> 
     found = behind_updates(program, found, groups) if rounds else found
     found = with_tuples(found, groups)
     handed = {number: max([body.given_bytes for body in bodies]) for number, bodies in inner.items()}
-    order, peak, best = _best(found, groups, program.kernels, handed, _donated(program, found))
+    donated = _donated(program, found)
+    seen = after_readers(with_filled(program, found), donated, chain.from_iterable(groups))
+    order, peak, best = _best(seen, groups, program.kernels, handed, donated)
     given = sum(sizes(program.graph, v) for v in program.graph.arguments)
     at = {number: point for point, number in enumerate(order)}
     return Scheduled(
@@ -143,10 +148,13 @@ def _scheduled(program: Program, sizes: Sizes, offloads: bool, rounds: bool) -> 
     )
 
 
-def _donated(program: Program, found: Flow) -> frozenset[int]:
-    """The results that lie in arguments' place."""
+def _donated(program: Program, found: Flow) -> dict[int, int]:
+    """The results that lie in arguments' place, by these."""
     graph = program.graph
-    return frozenset(found.buffer.get(graph.results[result], -1) for result in graph.aliases)
+    held = {
+        found.buffer.get(graph.results[place], -1): graph.arguments[given] for place, given in graph.aliases.items()
+    }
+    return {result: argument for result, argument in held.items() if result in found.num_bytes}
 
 
 def _best(
@@ -154,11 +162,10 @@ def _best(
     groups: Members,
     kernels: Sequence[Kernel],
     handed: Mapping[int, int],
-    donated: frozenset[int] = frozenset(),
+    donated: Mapping[int, int],
 ) -> tuple[list[int], int, int]:
     """The order, its peak, and which of the three it is; what is ``handed`` to loops, by their kernels, is theirs
-    for the list scheduler alone, and what is ``donated`` is no more at one point than at another, though that would put
-    off what makes it.
+    for the list scheduler alone; ``donated`` has the arguments in whose place results lie.
     """
     members = in_order(found, groups) if groups else ()
     joint = regrouped(found, members) if groups else found
@@ -167,11 +174,10 @@ def _best(
     written = post_order(grown)
     tried = (list_order(grown), depth_first_order(grown, written), written)
     orders = [[own[k] for k in order if own[k] >= 0] for order in tried]
-    num_bytes = {b: 0 if b in donated else size for b, size in joint.num_bytes.items()}
     groups_inside = zip(joint.inside, members or alone, strict=True)
     inside = tuple([needed - handed.get(group[0], 0) for needed, group in groups_inside]) if handed else joint.inside
-    counted = replace(joint, num_bytes=num_bytes, inside=inside)
-    peaks = [scheduled_peak_bytes(counted, order) for order in orders]
+    counted = replace(joint, inside=inside)
+    peaks = [scheduled_peak_bytes(counted, order, donated) for order in orders]
     best = peaks.index(min(peaks))
     order = orders[best]
     return [kernel for point in order for kernel in members[point]] if members else order, peaks[best], best
