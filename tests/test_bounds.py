@@ -134,11 +134,14 @@ def test_what_a_product_cuts_a_part_of_and_reads_whole_besides_is_fetched_ahead(
     assert took[0] == took[1] == pytest.approx(found.step_time_s, rel=0.01)
 
 
-def test_a_device_views_all_of_what_it_reads_and_goes_on_with_any_part() -> None:
-    """Of a dim that becomes two the minor one may be split though the major one is not."""
+@pytest.mark.parametrize("computed", [jnp.asarray, jnp.tanh], ids=["given", "computed"])
+def test_a_device_views_all_that_it_has_and_goes_on_with_any_part(computed: Callable[[jax.Array], jax.Array]) -> None:
+    """Of a dim that becomes two the minor one may be split though the major one is not: of what is computed there was
+    33.2 us proven where a plan takes 13.2.
+    """
 
     def normed(x: jax.Array) -> jax.Array:
-        parts = x.reshape(-1, 256)
+        parts = computed(x).reshape(-1, 256)
         return (parts - parts.mean(0)) / (parts.std(0) + 1e-3)
 
     step: Step = (normed, [shape(4096, 1024)])
