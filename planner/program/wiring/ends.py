@@ -6,14 +6,18 @@ from collections.abc import Mapping
 
 from ...graph import Sharding
 from ...partition.layout import is_even, whole
+from ..parted import is_of_axes
 from .wires import Level, Wiring
 
 
 def even_layouts(wiring: Wiring, level: Level, value: int) -> list[Sharding]:
-    """The layouts that a value may have between steps, where no dim is padded: whole if there is no other."""
-    shape = level.graph.values[value].shape
+    """The layouts that a value may have between steps, where no dim is padded, and none is split along a part of an
+    axis alone: whole if there is no other.
+    """
+    shape, mesh = level.graph.values[value].shape, wiring.reshards.mesh
     found = wiring.candidates.get(wiring.find((level.number, value)), ())
-    return [layout for layout in found if is_even(shape, layout, wiring.reshards.mesh)] or [whole(len(shape))]
+    written = (layout for layout in found if is_of_axes(layout, tuple(mesh)))
+    return [layout for layout in written if is_even(shape, layout, mesh)] or [whole(len(shape))]
 
 
 def ending(wiring: Wiring, top: Level, pinned: Mapping[int, Sharding]) -> dict[int, list[Sharding]]:
