@@ -219,7 +219,16 @@ def test_what_multiplies_rows_by_columns_is_split_as_other_multiplications_are()
 
 
 TILED: Step = (lambda x, w: jnp.tile(x, (2, 1)) @ w, [shape(1024, 1024), shape(1024, 1024)])
-GROUPED: Step = (lambda q, k: jnp.tanh(q.reshape(512, 2, 512) * k).sum(0), [shape(512, 1024), shape(512, 2, 512)])
+
+
+def grouped(x: jax.Array, w: jax.Array, last: jax.Array) -> jax.Array:
+    """A product in two groups of heads, each normed, and a product of both."""
+    heads = (x @ w).reshape(-1, 2, w.shape[1] // 2)
+    normed = heads * jax.lax.rsqrt(jnp.mean(heads * heads, -1, keepdims=True) + 1e-6)
+    return normed.reshape(x.shape[0], -1) @ last
+
+
+GROUPED: Step = (grouped, [shape(4, 2048), shape(2048, 4096), shape(4096, 2048)])
 
 
 @pytest.mark.parametrize("step", [TILED, GROUPED], ids=["rows of two copies", "two groups of heads"])
