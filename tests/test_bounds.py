@@ -238,3 +238,34 @@ def test_an_axis_splits_with_its_parts_what_a_view_has_fewer_of(step: Step) -> N
     found = search(*step, topology=topology, mesh=mesh)
     assert_lawful(found, step, every_plan(step, topology, mesh))
     assert found.gap < 0.03
+
+
+def test_a_device_pads_all_of_what_it_reads_and_goes_on_with_any_part() -> None:
+    """Of what is padded to many times its size: nothing could be split along the dim, before or after."""
+    step: Step = (
+        lambda x, w: jnp.sort(jnp.pad(x, ((0, 0), (2048, 0))) * w, axis=0),
+        [shape(1024, 256), shape(1024, 2304)],
+    )
+    topology, mesh = "v3:2x2", {"a": 2, "b": 4}
+    by_hand: dict[str, Sharding | None] = {"x": ((), ()), "w": ((), ("a", "b")), "out": ((), ("a", "b"))}
+    found = search(*step, topology=topology, mesh=mesh)
+    assert_lawful(found, step, iter([written(topology, mesh, by_hand)]))
+    assert found.gap < 0.01
+
+
+def test_a_vector_may_be_gathered_as_it_is_viewed() -> None:
+    """As a matrix of one row it is gathered, as a vector summed among zeros: what that takes more is no cost of others.
+    12.73 us were proven where a plan takes 10.16.
+    """
+    step: Step = (lambda x: jax.nn.softmax(jnp.tanh(x.max(0, keepdims=True)), 1), [shape(2048, 1024)])
+    topology, mesh = "v4:2x2x1", {"a": 8}
+    pinned = mw.loads(f"meshwright: 1\ntopology: {topology}\nmesh: {{a: 8}}\ntensors:\n  x: _ _@a\n")
+    by_hand: dict[str, Sharding | None] = {
+        "x": ((), ("a",)),
+        "out": None,
+        "ops/lambda/broadcast_in_dim.0": ((), ("a",)),
+        "ops/lambda/tanh.0": ((), ()),
+    }
+    bound_s = search(*step, plan=pinned).bound_s
+    assert bound_s is not None
+    assert mw.estimate(written(topology, mesh, by_hand), *step).step_time_s >= bound_s * (1 - CLOSE)

@@ -130,9 +130,13 @@ def _join(graph: Graph, op: Op, atoms: dict[int, list[list[Atom]]]) -> list[Atom
     for factor in op.factors.replicated:
         own[factor].blocked = True
     rules = (*zip(op.operands, op.factors.operands, strict=False), *zip(op.results, op.factors.results, strict=False))
+    apart = _apart(graph, op)
     for value, rule in rules:
-        for size, dim, factors in zip(graph.values[value].shape, atoms[value], rule, strict=True):
-            if factors:
+        for place, (size, dim, factors) in enumerate(zip(graph.shape(value), atoms[value], rule, strict=True)):
+            if factors and place in apart:
+                for atom in leaves((*dim, *(own[f] for f in factors))) if value in op.operands else ():
+                    atom.blocked = True
+            elif factors:
                 ways = math.prod(op.factors.sizes[f] for f in factors)
                 if size == 1 < ways and _cuts_off(op):
                     lay_out_along(dim[0], [own[f] for f in factors])
@@ -157,6 +161,17 @@ def _cuts_off(op: Op) -> bool:
     """Whether an operation takes away or adds what lies at the ends of dims, and leaves nothing out between."""
     strides, gaps = (op.attributes.get(name, ()) for name in ("strides", "interior_padding"))
     return op.kind in CUTS and all(each == 1 for each in strides) and not any(gaps)
+
+
+def _apart(graph: Graph, op: Op) -> set[int]:
+    """The dims of what is cut out or padded of which little is there before or after: devices have all of what they
+    read, and go on with any part of what they make.
+    """
+    if op.kind not in CUTS:
+        return set()
+    sizes = enumerate(zip(graph.shape(op.operands[0]), graph.shape(op.results[0]), strict=True))
+    most = 2 if _cuts_off(op) else 1
+    return {place for place, (a, b) in sizes if a != b and min(a, b) > 1 and max(a, b) >= most * min(a, b)}
 
 
 def _match(dim: Sequence[Atom], factors: Sequence[Atom], *, is_same: bool) -> None:
@@ -213,7 +228,8 @@ def _numbered(
             sums.setdefault(loop, set()).update(after)
         moved = _loops(number, own, op.factors.permutation) if op.factors else frozenset()
         ranked = _loops(number, own, range(len(own))) if op.kind == TOP_K else frozenset[int]()
-        needs.append(summed | moved | ranked | _left_out(op, dims, places))
+        cut_out = frozenset(loop for place in _apart(graph, op) for loop in dims[op.results[0]][place])
+        needs.append(summed | moved | ranked | cut_out | _left_out(op, dims, places))
         if op.kind not in CUTS:
             windows |= moved
     shared = {loop for each in dims.values() for row in each if len(row) > 1 for loop in row}
