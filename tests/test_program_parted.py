@@ -7,7 +7,7 @@ import meshwright as mw
 import pytest
 from meshwright.backends.jax.drafts import Drafts
 from meshwright.planner.graph import Graph
-from meshwright.planner.program.parted import cut, is_of_axes, parted, sizes_of, uncut, writable
+from meshwright.planner.program.step.parted import cut, is_of_axes, parted, sizes_of, uncut, writable
 from small_steps import shape
 
 MESH = {"a": 8, "b": 2}

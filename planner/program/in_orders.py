@@ -22,11 +22,11 @@ from ..graph import Axes, Graph, Op, Sharding
 from ..kinds import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, COLLECTIVE_PERMUTE
 from ..topology import Machine
 from .by_parts import FEW_AXES, Asked, Bound, Parts, bounded_by, nearest
-from .parted import parted, writable
 from .pricing.strategies import REGION
 from .program import Program
 from .solving.found import Found, RunnerUp, Status, Tell
 from .solving.solutions import ENOUGH, RUNNERS_UP
+from .step.parted import parted, writable
 
 Make = Callable[[Asked, Program | None, Axes], Program]
 """Builds the program of some choices, or of all, with axes in an order, with what another one had worked out before."""

@@ -28,7 +28,6 @@ from ..partition.target import target
 from ..solver.arrays import starts
 from ..solver.problem import Problem, assemble
 from ..topology import Machine
-from .parted import cut, sizes_of
 from .pricing.choices import Among, Counted, by_size
 from .pricing.costs import Pricing
 from .pricing.counted import CountedReshards, LeastTariff
@@ -48,6 +47,7 @@ from .solving.lowest import lowest
 from .solving.rounds import Rounds
 from .solving.solutions import PER_S, Solutions
 from .step.known import Known
+from .step.parted import cut, sizes_of
 from .wiring.ties import tied
 from .wiring.wires import Wiring
 from .wiring.wiring import wire

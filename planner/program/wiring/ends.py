@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from ...graph import Sharding
 from ...partition.layout import is_even, whole
-from ..parted import is_of_axes
+from ..step.parted import is_of_axes
 from .wires import Level, Wiring
 
 

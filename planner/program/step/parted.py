@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from operator import mul
 
-from ..graph import Axes, Factors, Graph, Sharding
-from ..partition.layout import ways
-from .step.nest import RESHAPE
+from ...graph import Axes, Factors, Graph, Sharding
+from ...partition.layout import ways
+from .nest import RESHAPE
 
 Layouts = Mapping[str, Sharding]
 
@@ -25,7 +26,8 @@ def parted(graph: Graph, mesh: Mapping[str, int]) -> Axes:
     for axis, size in mesh.items():
         cuts = {math.gcd(places, size) for places in majors if places % size} - {1, size}
         chain = [1]  # of cuts that do not divide each other the smaller ones count
-        chain += (cut for cut in sorted(cuts) if cut % chain[-1] == 0)
+        for places in sorted(cuts):
+            chain += [places] if places % chain[-1] == 0 else []
         if len(chain) == 1:
             found.append(axis)
         else:
@@ -35,12 +37,11 @@ def parted(graph: Graph, mesh: Mapping[str, int]) -> Axes:
 
 def _majors(factors: Factors | None) -> Iterator[int]:
     """How many places the major dims have of those that are viewed as one."""
-    dims = () if factors is None else (*factors.operands[0], *factors.results[0])
-    for dim in dims:
-        places = 1
-        for size in [factors.sizes[factor] for factor in dim if factors and factors.sizes[factor] > 1][:-1]:
-            places *= size
-            yield places
+    if factors is None:
+        return
+    for dim in (*factors.operands[0], *factors.results[0]):
+        sizes = [factors.sizes[factor] for factor in dim if factors.sizes[factor] > 1]
+        yield from accumulate(sizes[:-1], mul)
 
 
 def cut(layout: Sharding, order: Axes) -> Sharding:
