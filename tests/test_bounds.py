@@ -269,3 +269,19 @@ def test_a_vector_may_be_gathered_as_it_is_viewed() -> None:
     bound_s = search(*step, plan=pinned).bound_s
     assert bound_s is not None
     assert mw.estimate(written(topology, mesh, by_hand), *step).step_time_s >= bound_s * (1 - CLOSE)
+
+
+def test_what_is_ranked_on_all_devices_is_cut_before() -> None:
+    """XLA ranks packed numbers on every device: where those are to have rows each, they cut these out of all."""
+    step: Step = (lambda x: jax.lax.top_k(jnp.tanh(x), 8)[0], [shape(2048, 1024, dtype=jnp.bfloat16)])
+    topology, mesh = "v3:2x2", {"a": 8}
+    by_hand: dict[str, Sharding | None] = {"x": ((), ()), "out": (("a",), ()), "ops/lambda/top_k.0.in0": ((), ())}
+    found = search(*step, topology=topology, mesh=mesh)
+    assert_lawful(found, step, iter([written(topology, mesh, by_hand)]))
+
+
+def test_a_step_may_have_arrays_without_rows() -> None:
+    """As a roll of the only row makes: nothing is left of it, and nothing put before."""
+    step: Step = (lambda x: jnp.sort(jnp.roll(jnp.tanh(x), 1, 2), 3), [shape(2, 1024, 1, 512)])
+    found = search(*step, topology="v3:2x2", mesh={"a": 2, "b": 4})
+    assert found.status in ("optimal", "feasible")

@@ -247,7 +247,8 @@ def _numbered(
 
 
 def _views(ops: Sequence[Op], dims: Mapping[int, Dims]) -> dict[int, frozenset[int]]:
-    """By minor loop of the dims that are viewed as several the values behind that, but for products: what these read
+    """By minor loop of the dims that are viewed as several, and by that of what is ranked, the values behind: some of
+    that XLA ranks on all devices alike, but for parts that these cut out before. But for products: what these read
     otherwise than it lies, others bring there.
     """
     found: dict[int, list[Op]] = {}
@@ -256,6 +257,8 @@ def _views(ops: Sequence[Op], dims: Mapping[int, Dims]) -> dict[int, frozenset[i
             whole = {loop for own in dims[op.results[0]] if len(own) > 1 for loop in own}
             for loop in {*dim[1:]} - whole:
                 found.setdefault(loop, []).append(op)
+        for loop in (each for dim in dims[op.results[0]][:-1] for each in dim) if op.kind == TOP_K else ():
+            found.setdefault(loop, []).append(op)
     return {loop: _after(ops, several) for loop, several in found.items()}
 
 
