@@ -278,10 +278,3 @@ def test_what_is_ranked_on_all_devices_is_cut_before() -> None:
     by_hand: dict[str, Sharding | None] = {"x": ((), ()), "out": (("a",), ()), "ops/lambda/top_k.0.in0": ((), ())}
     found = search(*step, topology=topology, mesh=mesh)
     assert_lawful(found, step, iter([written(topology, mesh, by_hand)]))
-
-
-def test_a_step_may_have_arrays_without_rows() -> None:
-    """As a roll of the only row makes: nothing is left of it, and nothing put before."""
-    step: Step = (lambda x: jnp.sort(jnp.roll(jnp.tanh(x), 1, 2), 3), [shape(2, 1024, 1, 512)])
-    found = search(*step, topology="v3:2x2", mesh={"a": 2, "b": 4})
-    assert found.status in ("optimal", "feasible")
