@@ -67,7 +67,7 @@ class Orders:
         Orders that differ in names of axes alone are solved once, unless the step or its pins name axes.
         """
         deadline = time.monotonic() + self.time_limit_s
-        sizes = {axis: size for axis, size in self.mesh.sizes.items() if (size or 1) > 1}
+        sizes = {axis: size for axis, size in self.mesh.sizes.items() if size is not None and size > 1}
         first, *others = list(self._orders())[: None if self._is_short and not as_pinned else 1]
         parts = parted(self.graph, sizes) if self._is_short and not as_pinned else ()
         if others and not (self.pins or any(op.kind == REGION for _, op, _ in self.graph.walk())):
