@@ -7,6 +7,7 @@ from meshwright.planner.catalogue import catalogue
 from meshwright.planner.compute import KernelPrice, price
 from meshwright.planner.compute.copies.caches import few_rows
 from meshwright.planner.compute.copies.few_rows import lying_whole
+from meshwright.planner.compute.single_ops import turn_seconds
 from meshwright.planner.compute.speed import speed_of
 from meshwright.planner.fusion import fuse
 from meshwright.planner.graph import Graph, Op, Value
@@ -92,3 +93,10 @@ def test_weights_of_few_rows_fill_registers_no_more_than_caches() -> None:
         name: lying_whole(graph, (0, 1), speed_of(catalogue()[name]).coefficients) for name in ("v3", "v5e", "v6e")
     }
     assert {name: few_rows(graph, found) for name, found in whole.items()} == {"v3": {}, "v5e": {0: 2}, "v6e": {0: 2}}
+
+
+def test_what_has_no_rows_takes_no_time_for_them() -> None:
+    """As what a roll of the only row cuts out: it was a division by zero."""
+    speed = speed_of(catalogue()["v3"])
+    empty, one = (turn_seconds(Value((2, 1024, rows, 512), "f32"), (), speed) for rows in (0, 1))
+    assert 0 <= empty < one

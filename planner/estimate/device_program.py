@@ -34,12 +34,17 @@ class DeviceProgram:
 
 
 def device_program(
-    graph: Graph, machine: Machine, found: Found | None = None, forms: Forms | None = None
+    graph: Graph,
+    machine: Machine,
+    found: Found | None = None,
+    forms: Forms | None = None,
+    *,
+    sums_viewed: bool = True,
 ) -> DeviceProgram:
-    """What one device of a machine runs of a step whose values have their layouts; ``found`` is ``partition``'s,
-    ``forms`` knows kernels.
+    """What one device of a machine runs of a step whose values have their layouts; ``found`` and ``sums_viewed`` are
+    ``partition``'s, ``forms`` knows kernels.
     """
-    local = partition(graph, platform=machine.platform, machine=machine, found=found)
+    local = partition(graph, platform=machine.platform, machine=machine, found=found, sums_viewed=sums_viewed)
     near_bytes, is_gpu = machine.chip.buffer_vmem_bytes, machine.platform == "gpu"
     unit, repeats = machine.chip.matrix_unit, machine.chip.repeats_scores
     cuts_parts = unit is not None and unit.edge >= WIDE_EDGE

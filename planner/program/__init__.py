@@ -2,8 +2,8 @@
 
 ``step`` has the kernels before there is a mesh, ``pricing`` their strategies, ``wiring`` the nodes and edges made of
 them, ``rows`` the memory that choices use, ``solving`` the rounds that solve it and learn from whole prices. Meshes of
-more than two axes are solved ``by_parts``, each order of axes by itself (``in_orders``); what no mesh can hold is seen
-before (``anywhere``).
+more than two axes are solved ``by_parts``, each order of axes by itself, and the parts of axes that views need
+(``in_orders``); what no mesh can hold is seen before (``anywhere``).
 """
 
 from .anywhere import exceeds_anywhere, least_anywhere

@@ -26,6 +26,7 @@ from .pricing.strategies import REGION
 from .program import Program
 from .solving.found import Found, RunnerUp, Status, Tell
 from .solving.solutions import ENOUGH, RUNNERS_UP
+from .step.parted import parted, writable
 
 Make = Callable[[Asked, Program | None, Axes], Program]
 """Builds the program of some choices, or of all, with axes in an order, with what another one had worked out before."""
@@ -66,23 +67,35 @@ class Orders:
         Orders that differ in names of axes alone are solved once, unless the step or its pins name axes.
         """
         deadline = time.monotonic() + self.time_limit_s
+        sizes = {axis: size for axis, size in self.mesh.sizes.items() if size is not None and size > 1}
         first, *others = list(self._orders())[: None if self._is_short and not as_pinned else 1]
+        parts = parted(self.graph, sizes) if self._is_short and not as_pinned else ()
         if others and not (self.pins or any(op.kind == REGION for _, op, _ in self.graph.walk())):
             others = list(told_apart(first, others, tariff(self.mesh, self.machine, {})))
         begin = time.monotonic()
-        found = self._solved(first, deadline - (1 - FIRST) * self.time_limit_s if others else deadline)
-        if not others or found.status == "infeasible":
+        found = self._solved(first, deadline - (1 - FIRST) * self.time_limit_s if others or parts else deadline)
+        if not (others or parts) or found.status == "infeasible":
             return found
         is_late = time.monotonic() + len(others) * (time.monotonic() - begin) > deadline
         known = self._of_every(found, deadline) if is_late else None
-        if known is not None and known.status == "optimal":
-            return known
-        for order in others:
+        for order in others if known is None or known.status != "optimal" else ():
             if time.monotonic() > deadline or (self.stop is not None and self.stop()):
                 found = replace(found, status=_feasible(found, 0.0), bound_s=0.0, floor_s=0.0)
                 break
             found = both(found, self._solved(order, deadline, found))
-        return found if known is None else bounded_by(found, known)
+        if known is not None:
+            found = known if known.status == "optimal" else bounded_by(found, known)
+        return both(found, self._in_parts(parts, deadline, found)) if parts else found
+
+    def _in_parts(self, parts: Axes, deadline: float, known: Found) -> Found:
+        """What is found with parts of axes, of which a plan writes what lies along axes; propagation has the rest. What
+        costs are off says nothing of those of the other mesh.
+        """
+        self.program = None  # it is of another mesh
+        found = self._solved(parts, deadline, known)
+        layouts = None if found.layouts is None else writable(found.layouts, parts)
+        several = [each._replace(layouts=writable(each.layouts, parts)) for each in found.runners_up]
+        return replace(found, layouts=layouts, runners_up=tuple(several), near=(), least=None, credit_s=known.credit_s)
 
     def _of_every(self, found: Found, deadline: float) -> Found | None:
         """What was found in one order with what layouts take at least in any, where that is soon known: to solve the
@@ -120,7 +133,7 @@ class Orders:
             cutoff_s=min(best_s + credit_s, self.cutoff_s),
             seed=self.seed,
             stop=self.stop,
-            tell=self._tell_better if self.tell is not None else None,
+            tell=self._tell_better if self.tell is not None and self.mesh.sizes.keys() >= {*order} else None,
             program=self.program,
             partly=self.partly,
             bound=None if self.pins else self.bound,

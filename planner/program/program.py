@@ -47,6 +47,7 @@ from .solving.lowest import lowest
 from .solving.rounds import Rounds
 from .solving.solutions import PER_S, Solutions
 from .step.known import Known
+from .step.parted import cut, sizes_of
 from .wiring.ties import tied
 from .wiring.wires import Wiring
 from .wiring.wiring import wire
@@ -233,13 +234,15 @@ def build(
     memory. ``known`` keeps what is the same on every mesh from one program to the next. It is ``helped`` by a fork of
     this process, which must have no threads that hold locks. Pins that are ``loose`` say how values lie that kernels
     leave in memory, and nothing of how what stays inside of these is made. ``among`` says which choices kernels have,
-    if not all (``Strategies``), and in which ``order`` axes split one dim, if not in the mesh's; ``before`` is another
-    program of the step on this mesh, whose prices are known. With meshes that are ``alike``, whose axes have the sizes
-    of the mesh in some order, it is of all of these at once, and nothing costs more in it than on any of them
-    (``pricing/counted``).
+    if not all (``Strategies``), and in which ``order`` axes split one dim, if not in the mesh's, or parts of axes
+    (``parted``); ``before`` is another program of the step on this mesh, whose prices are known. With meshes that are
+    ``alike``, whose axes have the sizes of the mesh in some order, it is of all of these at once, and nothing costs
+    more in it than on any of them (``pricing/counted``).
     """
     sizes = {axis: size or 1 for axis, size in mesh.sizes.items()}
-    prices = LeastTariff.of(sizes, alike, machine) if alike else tariff(mesh, machine, {})
+    sizes = sizes_of(tuple(order or sizes), sizes)
+    prices = LeastTariff.of(sizes, alike, machine) if alike else tariff(mesh, machine, sizes)
+    pins = {path: cut(layout, tuple(sizes)) for path, layout in (pins or {}).items()}
     pricing = Pricing(
         machine=machine,
         speed=speed_of(machine.chip, None),
@@ -251,11 +254,11 @@ def build(
     numbers = dict(zip(graph.names, graph.arguments, strict=False))
     results = dict(zip(graph.result_names, graph.results, strict=False))
     known = Known() if known is None else known
-    chip, cut = machine.chip, () if loose else pins or {}
+    chip, cut_at = machine.chip, () if loose else pins
     near_bytes, repeats, is_gpu = chip.buffer_vmem_bytes, chip.repeats_scores, machine.platform == "gpu"
-    program, values = known.program(graph, near_bytes, cut, repeats_scores=repeats, is_gpu=is_gpu)
+    program, values = known.program(graph, near_bytes, cut_at, repeats_scores=repeats, is_gpu=is_gpu)
     pieces = pricing.pieces() if before is None else before.wiring.strategies.prices.pieces
-    inside = (pins or {}).keys() - numbers.keys() - results.keys()  # what is brought into a pin is said beyond prices
+    inside = pins.keys() - numbers.keys() - results.keys()  # what is brought into a pin is said beyond prices
     known_prices = {} if before is None else before.wiring.strategies.prices.priced
     priced = StrategyPrices(
         pricing=pricing,
@@ -281,7 +284,7 @@ def build(
         values,
         strategies,
         reshards,
-        pins=_of_written(program, pins or {}) if loose else pins or {},
+        pins=_of_written(program, pins) if loose else pins,
         returned={results[r]: numbers[a] for r, a in (returned or {}).items() if r in results and a in numbers},
     )
     _prefer_small_arguments(wiring)

@@ -26,7 +26,7 @@ def few_rows(graph: Graph, whole: Collection[int]) -> dict[int, float]:
     """
     given = frozenset(graph.arguments)
     rows_of = {value: graph.shape(value)[-2] for value in given.intersection(whole)}
-    found = {value: SUBLANES / rows for value, rows in rows_of.items() if rows < SUBLANES}
+    found = {value: SUBLANES / rows for value, rows in rows_of.items() if 0 < rows < SUBLANES}
     for op in graph.of_kind(UPDATE):
         *outer, rows, lanes = (1, 1, *graph.shape(op.results[0]))
         if op.operands[0] in given and len(outer) > MATRIX_RANK and 1 < rows < SUBLANES and lanes >= LANES:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from ...fusion.nature import ELEMENTWISE
 from ...graph import Graph, Op, Value
 from ...kinds import ALL_GATHER, ALL_REDUCE, GATHERED
 from ..layout import Mesh
@@ -19,16 +20,20 @@ from .narrow import SENT_ROUNDED
 TILE_NUMBERS = 1024
 
 
-def sum_small_gathers(graph: Graph) -> Graph:
-    """The graph with an all-reduce for each all-gather of a vector with parts smaller than a tile, in loops too."""
+def sum_small_gathers(graph: Graph, *, viewed: bool = True) -> Graph:
+    """The graph with an all-reduce for each all-gather of a vector with parts smaller than a tile, in loops too; if not
+    of what is ``viewed`` in more dims, where another plan may gather it.
+    """
     if not graph.nesting and not any(_is_small(op, graph) for op in graph.ops if op.kind == ALL_GATHER):
         return graph
     values = list(graph.values)
+    left = frozenset[int]() if viewed else _viewed(graph)
 
     ops: list[Op] = []
     for op in graph.ops:
-        if not _is_small(op, graph):
-            ops.append(replace(op, bodies=tuple(map(sum_small_gathers, op.bodies))) if op.bodies else op)
+        if not _is_small(op, graph) or not left.isdisjoint(op.results):
+            bodies = tuple(sum_small_gathers(body, viewed=viewed) for body in op.bodies)
+            ops.append(replace(op, bodies=bodies) if bodies else op)
             continue
         values.append(values[op.results[0]])
         inner = (len(values) - 1,)
@@ -50,6 +55,23 @@ def _is_small(op: Op, graph: Graph) -> bool:
         return False
     part = graph.values[op.operands[0]]
     return len(part.shape) == 1 and part.num_elements % TILE_NUMBERS != 0
+
+
+def sums_viewed(graph: Graph) -> bool:
+    """Whether some such sum is of a vector that is viewed in other dims."""
+    padded = {op.results[0] for op in graph.ops if op.kind == "pad"}
+    sums = {op.results[0] for op in graph.ops if op.kind == ALL_REDUCE and not padded.isdisjoint(op.operands)}
+    inside = any(sums_viewed(body) for op in graph.ops for body in op.bodies) if graph.nesting else False
+    return inside or not sums.isdisjoint(_viewed(graph) if sums else ())
+
+
+def _viewed(graph: Graph) -> frozenset[int]:
+    """What is viewed in other dims, or computed number by number and then is."""
+    found: set[int] = set()
+    for op in reversed(graph.ops):
+        if op.kind == "reshape" or (op.kind in ELEMENTWISE and not found.isdisjoint(op.results)):
+            found.update(op.operands)
+    return frozenset(found)
 
 
 def sum_whole_gathers(graph: Graph, target: Target, mesh: Mesh) -> Graph:

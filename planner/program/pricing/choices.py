@@ -15,7 +15,8 @@ from ..step.nest import Form, Meeting, Nest
 @dataclass(frozen=True, slots=True)
 class Split:
     """What one axis splits: a loop, and after it is added up another (None: every device has the sum). One place that
-    is cut out of a loop is such a sum, unless it is ``kept`` where it is.
+    is cut out of a loop is such a sum, unless it is ``kept`` where it is. Without the first what is viewed is split,
+    and what it is a view of is not.
     """
 
     loop: int | None = None
@@ -143,6 +144,7 @@ def _splits(nest: Nest, size: int) -> Iterator[Split]:
                 yield Split(loop, then)
                 if any(loop in form.places for form in nest.forms):
                     yield Split(loop, then, kept=True)
+    yield from (Split(None, loop) for loop in loops if loop in nest.views)
 
 
 def _is_after(nest: Nest, loop: int, then: int) -> bool:
@@ -152,7 +154,7 @@ def _is_after(nest: Nest, loop: int, then: int) -> bool:
 
 def _used(nest: Nest, split: Split) -> tuple[Uses | None, frozenset[int]]:
     """The loop that each form uses of a split, None where a form cannot, and the operations that ask others for it."""
-    if split.loop is None:
+    if split == Split():
         return (None,) * len(nest.forms), frozenset()
     uses = tuple(_loop(form, split) for form in nest.forms)
     if any(loop is not None and form.loops.count(loop) > 1 for loop, form in zip(uses, nest.forms, strict=True)):
@@ -162,6 +164,8 @@ def _used(nest: Nest, split: Split) -> tuple[Uses | None, frozenset[int]]:
 
 
 def _loop(form: Form, split: Split) -> int | None:
+    if split.loop is None:
+        return split.then if split.then in form.viewed and split.then in form.loops else None
     is_after = split.loop in form.after and split.then in form.loops
     if split.loop in form.loops and not (is_after and not split.kept and split.loop in form.places):
         return split.loop

@@ -19,6 +19,7 @@ from ...graph import Graph, Origin
 from ...kernels import Kernel, Program
 from ...memory import Memory, memory
 from ...memory.points import LiveTensor
+from ...partition.passes.summed_gathers import sums_viewed
 from ...topology import Machine
 from ..step.passing import own_ops
 from ..wiring.handing import Handing, handing
@@ -53,7 +54,8 @@ class Exact:
     """A solution's estimate, what clusters of nodes miss, and the bytes that each node's values take at the peak.
 
     It takes ``least_s`` at least: less than the estimate where convolutions have to be computed otherwise, which no
-    price but the written plan's says how long it takes. What clusters miss is said beside that.
+    price but the written plan's says how long it takes, and where vectors are summed that a plan may gather as they are
+    viewed. What clusters miss is said beside that.
     """
 
     estimate: Estimate
@@ -71,12 +73,14 @@ def exact(wiring: Wiring, choices: Sequence[int], mesh: Mesh, machine: Machine) 
     used = [axis for axis, size in wiring.reshards.mesh.items() if size > 1]
     graph = _labelled(wiring, choices)
 
-    def priced(graph: Graph) -> tuple[DeviceProgram, Estimate]:
-        laid = device_program(graph, machine, wiring.partitioned, wiring.counted.forms)
+    def priced(graph: Graph, *, sums_viewed: bool = True) -> tuple[DeviceProgram, Estimate]:
+        laid = device_program(graph, machine, wiring.partitioned, wiring.counted.forms, sums_viewed=sums_viewed)
         return laid, estimate(device_work(laid, machine, counted=wiring.counted), mesh, machine)
 
     laid, found = priced(graph)
     _, as_written = priced(as_products(graph, used)) if any_wrong(graph, used) else (laid, found)
+    if sums_viewed(laid.local):
+        laid, found = priced(graph, sums_viewed=False)
     promised = list(_promised(wiring, choices))
     clusters = _Clusters(laid, {node for node, seconds in promised if seconds})
     for ends, more in wiring.together.items():

@@ -173,7 +173,8 @@ class Rounds:
                 known[choices] = kept.price(decided, learns=False).estimate.step_time_s
             if known[choices] <= kept.best_s * NEAR:
                 less_s = max(less_s, costs_s - known[choices])
-        kept.bound_s = max(kept.bound_s, min(next_s - less_s, self._worth_s) + kept.credit_s)
+        least_s = min(next_s - less_s, self._worth_s, kept.least_s)
+        kept.bound_s = max(kept.bound_s, least_s + kept.credit_s)
 
     @property
     def _worth_s(self) -> float:

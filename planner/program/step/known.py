@@ -37,10 +37,10 @@ from .least import least_seconds
 from .padded import Padded, padded
 from .passing import with_ends_apart, with_passing_apart
 from .roles import with_roles_apart
+from .slices import with_slices_apart
 from .summed import every_image_summed
 from .turns import put_of, with_turns_apart
 from .twice import with_ends_of_copies, with_second_operands
-from .views import with_views_apart
 
 
 @dataclass(slots=True, kw_only=True)
@@ -133,7 +133,7 @@ class Known:
         twice = with_ends_of_copies(twice, read)
         self.copies[id(twice.program.graph)] = twice.program.graph, twice.copies
         self.free.update({id(kernel): kernel for kernel in twice.copying})
-        apart = with_views_apart(twice.program, self.free, read)
+        apart = with_slices_apart(twice.program, self.free, read)
         apart = with_passing_apart(with_turns_apart(apart, self.free), self.passing)
         apart = with_pins_apart(apart, paths, self.cuts, self.free)
         apart = with_ends_apart(with_roles_apart(apart, self.within, self.cuts.seen), self.ended, self.cuts.first)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from ....dsl.records import record
+from ...fusion.nature import PRODUCTS
 from ...graph import Graph, Op
 from ...images import CONVOLUTION
 from ...ranked import TOP_K
@@ -15,7 +16,7 @@ from .atoms import Atom, lay_out_along, leaves, overlay, unify
 
 SAME = frozenset({"propagation_barrier", "optimization_barrier", "sharding_constraint", "reshard", "copy"})
 FREE = frozenset({"constant", "iota"})
-SLICE = "slice"
+SLICE, RESHAPE = "slice", "reshape"
 CUTS = frozenset({SLICE, "pad"})
 
 
@@ -25,12 +26,14 @@ Dims = tuple[tuple[int, ...], ...]  # the loops of each dim
 @record(frozen=True, slots=True)
 class Form:
     """What values have in common that are laid out alike: the loops of their dims, and the loops that have been added
-    up before them; ``places`` are those of dims of one place, which was cut out of them.
+    up before them; ``places`` are those of dims of one place, which was cut out of them, ``viewed`` those that may be
+    split though what the values are views of is not.
     """
 
     dims: Dims
     after: frozenset[int]
     places: frozenset[int] = frozenset()
+    viewed: frozenset[int] = frozenset()
 
     @property
     def loops(self) -> tuple[int, ...]:
@@ -57,7 +60,9 @@ class Nest:
     not have the loop themselves they may be split otherwise than what comes before. ``needs`` has for each operation
     the loops that it adds up or of which devices need their neighbours' parts, ``tensors`` the values that it reads
     and makes; ``windows`` are the loops that something slides along, or sorts. ``places`` has by value the loops of
-    which it has one place: who has that adds it up with the others' zeros.
+    which it has one place: who has that adds it up with the others' zeros. ``views`` has, for each loop that is a minor
+    one of a dim that a reshape makes several dims of, the values behind that: they may be split along it where the dim
+    is not, each device going on with its part of what it has.
     """
 
     sizes: tuple[int, ...]
@@ -68,6 +73,7 @@ class Nest:
     tensors: tuple[tuple[int, ...], ...]
     windows: frozenset[int] = frozenset()
     places: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    views: Mapping[int, frozenset[int]] = field(default_factory=dict)
 
     @cached_property
     def alone(self) -> frozenset[int]:
@@ -100,7 +106,8 @@ class Nest:
 
     def _form(self, value: int) -> Form:
         after = frozenset(loop for loop, after in self.sums.items() if value in after)
-        return Form(self.dims[value], after, self.places.get(value, frozenset()))
+        viewed = frozenset(loop for loop, behind in self.views.items() if value in behind)
+        return Form(self.dims[value], after, self.places.get(value, frozenset()), viewed)
 
 
 def nest_of(graph: Graph, numbers: Sequence[int]) -> Nest:
@@ -123,9 +130,13 @@ def _join(graph: Graph, op: Op, atoms: dict[int, list[list[Atom]]]) -> list[Atom
     for factor in op.factors.replicated:
         own[factor].blocked = True
     rules = (*zip(op.operands, op.factors.operands, strict=False), *zip(op.results, op.factors.results, strict=False))
+    apart = _apart(graph, op)
     for value, rule in rules:
-        for size, dim, factors in zip(graph.values[value].shape, atoms[value], rule, strict=True):
-            if factors:
+        for place, (size, dim, factors) in enumerate(zip(graph.shape(value), atoms[value], rule, strict=True)):
+            if factors and place in apart:
+                for atom in leaves((*dim, *(own[f] for f in factors))) if value in op.operands else ():
+                    atom.blocked = True
+            elif factors:
                 ways = math.prod(op.factors.sizes[f] for f in factors)
                 if size == 1 < ways and _cuts_off(op):
                     lay_out_along(dim[0], [own[f] for f in factors])
@@ -150,6 +161,17 @@ def _cuts_off(op: Op) -> bool:
     """Whether an operation takes away or adds what lies at the ends of dims, and leaves nothing out between."""
     strides, gaps = (op.attributes.get(name, ()) for name in ("strides", "interior_padding"))
     return op.kind in CUTS and all(each == 1 for each in strides) and not any(gaps)
+
+
+def _apart(graph: Graph, op: Op) -> set[int]:
+    """The dims of what is cut out or padded of which little is there before or after: devices have all of what they
+    read, and go on with any part of what they make.
+    """
+    if op.kind not in CUTS:
+        return set()
+    sizes = enumerate(zip(graph.shape(op.operands[0]), graph.shape(op.results[0]), strict=True))
+    most = 2 if _cuts_off(op) else 1
+    return {place for place, (a, b) in sizes if a != b and min(a, b) > 1 and max(a, b) >= most * min(a, b)}
 
 
 def _match(dim: Sequence[Atom], factors: Sequence[Atom], *, is_same: bool) -> None:
@@ -201,12 +223,13 @@ def _numbered(
     for op, own in factors:
         summed = _loops(number, own, op.factors.reduction) if op.factors else frozenset()
         cut = places.get(op.results[0], frozenset()) if op.kind == SLICE else frozenset()
-        after = _after(ops, op) if summed or cut else frozenset()
+        after = _after(ops, [op]) if summed or cut else frozenset()
         for loop in summed | cut:
             sums.setdefault(loop, set()).update(after)
         moved = _loops(number, own, op.factors.permutation) if op.factors else frozenset()
         ranked = _loops(number, own, range(len(own))) if op.kind == TOP_K else frozenset[int]()
-        needs.append(summed | moved | ranked | _left_out(op, dims, places))
+        cut_out = frozenset(loop for place in _apart(graph, op) for loop in dims[op.results[0]][place])
+        needs.append(summed | moved | ranked | cut_out | _left_out(op, dims, places))
         if op.kind not in CUTS:
             windows |= moved
     shared = {loop for each in dims.values() for row in each if len(row) > 1 for loop in row}
@@ -219,7 +242,24 @@ def _numbered(
         tensors=tuple((*op.operands, *op.results) for op in ops),
         windows=frozenset(windows),
         places=places,
+        views=_views(ops, dims),
     )
+
+
+def _views(ops: Sequence[Op], dims: Mapping[int, Dims]) -> dict[int, frozenset[int]]:
+    """By minor loop of the dims that are viewed as several, and by that of what is ranked, the values behind: some of
+    that XLA ranks on all devices alike, but for parts that these cut out before. But for products: what these read
+    otherwise than it lies, others bring there.
+    """
+    found: dict[int, list[Op]] = {}
+    for op in ops if PRODUCTS.isdisjoint(op.kind for op in ops) else ():
+        for dim in dims[op.operands[0]] if op.kind == RESHAPE else ():
+            whole = {loop for own in dims[op.results[0]] if len(own) > 1 for loop in own}
+            for loop in {*dim[1:]} - whole:
+                found.setdefault(loop, []).append(op)
+        for loop in (each for dim in dims[op.results[0]][:-1] for each in dim) if op.kind == TOP_K else ():
+            found.setdefault(loop, []).append(op)
+    return {loop: _after(ops, several) for loop, several in found.items()}
 
 
 def _loops(number: Mapping[int, int], own: Sequence[Atom], factors: Iterable[int]) -> frozenset[int]:
@@ -240,15 +280,15 @@ def _left_out(op: Op, dims: Mapping[int, Dims], places: Mapping[int, frozenset[i
     return read - {loop for value in op.results for dim in dims[value] for loop in dim} if read else read
 
 
-def _after(ops: Sequence[Op], first: Op) -> frozenset[int]:
-    """The values that come after an operation: its results, what is made of them, and what else goes into that."""
+def _after(ops: Sequence[Op], first: Sequence[Op]) -> frozenset[int]:
+    """The values that come after operations: their results, what is made of them, and what else goes into that."""
     makers = {value: op for op in ops for value in op.results}
     readers: dict[int, list[Op]] = {}
     for op in ops:
         for value in op.operands:
             readers.setdefault(value, []).append(op)
     seen: set[int] = set()
-    waiting = list(first.results)
+    waiting = [value for op in first for value in op.results]
     while waiting:
         value = waiting.pop()
         if value in seen:
@@ -258,11 +298,11 @@ def _after(ops: Sequence[Op], first: Op) -> frozenset[int]:
     return frozenset(seen)
 
 
-def _beside(value: int, first: Op, makers: dict[int, Op], readers: dict[int, list[Op]]) -> Iterator[int]:
+def _beside(value: int, first: Sequence[Op], makers: dict[int, Op], readers: dict[int, list[Op]]) -> Iterator[int]:
     maker = makers.get(value)
-    if maker is not None and maker is not first:
+    if maker is not None and not any(maker is op for op in first):
         yield from maker.operands
     for op in readers.get(value, ()):
-        if op is not first:
+        if not any(op is each for each in first):
             yield from op.operands
             yield from op.results
