@@ -251,19 +251,19 @@ def read_passing(
     narrow: bool,
     alone: Costs,
     wide: Port | None = None,
-    parted: bool = False,
+    for_parts: bool = False,
 ) -> Port:
     """Those that compute a value in passing do so where they have it as it lies; else it is written, which takes so
     long ``alone``, and they are handed it. What it is brought into for several is either of these too, and so is what
     is pinned. As it lies nothing would have it written, but for convolutions, which put parts of it together, and for
-    those who cut a part out of it where others do not (``parted``). Where another has it brought into a layout as it is
+    those who cut a part out of it where others do not (``for_parts``). Where another has it brought into a layout as it is
     (``wide``), it is there. What it is brought into.
     """
     source, reshards = level.source[value], wiring.reshards
     known = level.graph.values[value]
     known = replace(known, dtype="bf16") if narrow else known
     passing, pin = np.ones(len(source.layouts), bool), level.pinned.get(value)
-    parted, for_parts = parted and pin is None, alone
+    for_parts, when_cut = for_parts and pin is None, alone
     ways: Sequence[Sharding | None] = ()
     if len(ports) > 1 or pin is not None or wide is not None:
         written = list(wiring.candidates[wiring.find((level.number, value))]) if pin is None else [pin]
@@ -277,7 +277,7 @@ def read_passing(
         same = np.array([[one == other for other in shared.layouts] for one in source.layouts])
         place = np.arange(len(shared.layouts))
         passed, own = place < len(as_made), place < len(as_made) + len(as_it_lies)
-        lying = took if parted or _convolves(level, ports) else np.inf
+        lying = took if for_parts or _convolves(level, ports) else np.inf
         took = np.where(same, np.where(passed, 0.0, lying), np.where(own, np.inf, took))
         if shared.node in wiring.along:  # what lies there as it is made, nobody brings there
             along = list(wiring.along[shared.node].choices)
@@ -287,7 +287,7 @@ def read_passing(
         forbid(wiring, stopped, shared, ways, len(as_made) + len(as_it_lies))
         made_s = [alone[source.layouts.index(each)] for each in as_made]
         alone = np.array([*made_s, *(0.0 for _ in shared.layouts[len(as_made) :])])
-        for_parts = np.where([each in written for each in shared.layouts], np.inf, 0.0)
+        when_cut = np.where([each in written for each in shared.layouts], np.inf, 0.0)
         passing = passed
         source = shared
     for port in ports:
@@ -297,9 +297,9 @@ def read_passing(
         took = wiring.handed(level, port.node) * reshards.table(known, source.layouts, port.layouts)
         in_place = np.where(passing[:, None], saving[None, :], 0.0)
         took = np.where(took > 0, took + alone[:, None], in_place)
-        if parted:
+        if for_parts:
             is_cut = by_pairs(is_part, source.layouts, port.layouts)
-            took = took + np.where(is_cut & passing[:, None], for_parts[:, None], 0.0)
+            took = took + np.where(is_cut & passing[:, None], when_cut[:, None], 0.0)
         wiring.hand_on(source, port, only_to(ways, source, port, took))
     return ports[0] if source is level.source[value] else source
 
