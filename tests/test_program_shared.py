@@ -18,7 +18,7 @@ from meshwright.planner.kinds import COLLECTIVE_PERMUTE
 from meshwright.planner.lookups import filled
 from meshwright.planner.program.solving.decode import laid_out
 from meshwright.planner.program.solving.solutions import PER_S, Solutions
-from meshwright.planner.program.wiring.apart import is_parted
+from meshwright.planner.program.wiring.apart import is_for_parts
 from meshwright.planner.solver.solve import solve
 from small_graphs import exact_of, nothing
 from small_steps import CONVOLUTION, program_of, shape, trained
@@ -123,18 +123,18 @@ def test_what_several_compute_in_passing_is_written_only_to_be_brought_elsewhere
             wiring.nodes[node].layouts[value],
             wiring.nodes[shared].layouts[value],
             wiring.tables[ends],
-            is_parted(wiring, wiring.levels[wiring.nodes[node].level], value),
+            is_for_parts(wiring, wiring.levels[wiring.nodes[node].level], value),
         )
         for (_, value), shared in wiring.through.items()
         for node in (number for number, each in enumerate(wiring.nodes) if each.in_passing and value in each.layouts)
         if (ends := (min(node, shared), max(node, shared))) in wiring.tables
     ]
     assert tables
-    for lies, brought, table, parted in tables:
+    for lies, brought, table, for_parts in tables:
         alike = np.array([[one == other for other in brought] for one in lies])
         found = set(table[alike].tolist())
         assert found >= {0.0}
-        assert {np.isfinite(each) for each in found - {0.0}} <= {parted}
+        assert {np.isfinite(each) for each in found - {0.0}} <= {for_parts}
 
 
 def test_what_something_is_brought_into_at_once_nothing_is_brought_into_by_way_of_another_layout() -> None:

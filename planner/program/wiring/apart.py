@@ -91,7 +91,7 @@ def _is_of_product(level: Level, kernels: Mapping[int, Kernel], value: int, num_
     return bool(kinds & PRODUCTS) and level.graph.values[value].num_elements == num_elements
 
 
-def is_parted(wiring: Wiring, level: Level, value: int) -> bool:
+def is_for_parts(wiring: Wiring, level: Level, value: int) -> bool:
     """Whether several that compute a value in passing have it written where some cut a part out of it, as numbers that
     are computed one by one are (``fusion/parts``). A program of several meshes does not say which parts are cut.
     """

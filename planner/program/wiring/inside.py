@@ -14,7 +14,7 @@ from ...fusion.behind import Waits
 from ...graph import Graph, Sharding
 from ...kernels import Kernel
 from ..step.passing import own_ops
-from .apart import is_part, is_parted
+from .apart import is_part, is_for_parts
 from .wires import Costs, Level, Port, Wiring, by_pairs
 
 
@@ -40,7 +40,7 @@ def write_parts_inside(wiring: Wiring, level: Level, passed: Mapping[int, tuple[
     for value, maker, reader in _handed(level):
         kernel, read = level.program.kernels[positions[maker]], wiring.nodes[reader]
         last = kernel.writes[0]
-        if value in known or last not in passed or value == last or not is_parted(wiring, level, value):
+        if value in known or last not in passed or value == last or not is_for_parts(wiring, level, value):
             continue
         shared, count = passed[last]
         known.add(value)

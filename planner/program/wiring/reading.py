@@ -256,8 +256,8 @@ def read_passing(
     """Those that compute a value in passing do so where they have it as it lies; else it is written, which takes so
     long ``alone``, and they are handed it. What it is brought into for several is either of these too, and so is what
     is pinned. As it lies nothing would have it written, but for convolutions, which put parts of it together, and for
-    those who cut a part out of it where others do not (``for_parts``). Where another has it brought into a layout as it is
-    (``wide``), it is there. What it is brought into.
+    those who cut a part out of it where others do not (``for_parts``). Where another has it brought into a layout as it
+    is (``wide``), it is there. What it is brought into.
     """
     source, reshards = level.source[value], wiring.reshards
     known = level.graph.values[value]

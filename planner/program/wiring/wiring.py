@@ -14,7 +14,7 @@ from ..pricing.reshards import Reshards
 from ..pricing.strategies import REGION, Strategies
 from ..step.passing import own_reads
 from ..step.stems import shared_paths, stems
-from .apart import Reading, is_parted, written_apart
+from .apart import Reading, is_for_parts, written_apart
 from .elsewhere import spare_ends
 from .ends import ending, even_layouts
 from .inside import first_reads, hand_on_inside, handed_inside, write_parts_inside
@@ -215,13 +215,15 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
         elif value in level.source and wiring.nodes[level.source[value].node].in_passing:
             alone = written_apart(wiring, level, level.source[value].node, reading, narrow=narrow)
             others = wide.get((value, waits)) if narrow else None
-            parted = (
-                count[value] > 1 and (narrow or (value, True, waits) not in readers) and is_parted(wiring, level, value)
+            for_parts = (
+                count[value] > 1
+                and (narrow or (value, True, waits) not in readers)
+                and is_for_parts(wiring, level, value)
             )
             wide[value, waits] = shared = read_passing(
-                wiring, level, value, ports, narrow=narrow, alone=alone, wide=others, parted=parted
+                wiring, level, value, ports, narrow=narrow, alone=alone, wide=others, for_parts=for_parts
             )
-            if parted and shared is not ports[0] and (value, not narrow, waits) not in readers:
+            if for_parts and shared is not ports[0] and (value, not narrow, waits) not in readers:
                 passed[value] = shared, len(set(level.source[value].layouts))
         elif known.shape and value in level.source:
             others = wide.get((value, waits)) if narrow else None
