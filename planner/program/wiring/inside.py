@@ -14,7 +14,7 @@ from ...fusion.behind import Waits
 from ...graph import Graph, Sharding
 from ...kernels import Kernel
 from ..step.passing import own_ops
-from .apart import is_part, is_for_parts
+from .apart import is_for_parts, is_part
 from .wires import Costs, Level, Port, Wiring, by_pairs
 
 
