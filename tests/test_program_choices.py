@@ -234,11 +234,11 @@ def test_what_most_is_cut_out_of_lies_as_the_rest_does_and_asks_neighbours() -> 
     assert graph.shape(b) == (2, 7)
 
 
-def test_what_less_than_most_is_cut_out_of_is_whole() -> None:
+def test_what_less_than_most_is_cut_out_of_is_whole_and_split_behind_that() -> None:
     drawing = Drawing()
     a = drawing.arg(2, 8)
     _, nest = one_op(drawing, b := drawing.cut(a, 1, 4))
-    assert laid(nest, {"x": 4}, a, b) == {(((), ()), ((), ()))}
+    assert laid(nest, {"x": 4}, a, b) == {(((), ()), ((), ())), (((), ()), ((), ("x",)))}
 
 
 def test_a_loop_that_is_cut_makes_up_no_dim_with_others() -> None:

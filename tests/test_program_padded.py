@@ -15,11 +15,8 @@ from meshwright.dsl.plan import Dims
 from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.program import build
 from meshwright.planner.program.step.blueprint import Blueprint
-from meshwright.planner.solver.solve import solve
 from meshwright.planner.topology import physical
-from small_graphs import Drawing, exact_of, nothing, program_of, strategies
-from small_steps import program_of as program_of_step
-from small_steps import shape, trained
+from small_graphs import Drawing, program_of, strategies
 
 
 def foretelling(w: Any, x: jax.Array) -> Any:
@@ -93,19 +90,3 @@ def test_what_only_pads_read_is_written_where_a_part_of_it_is_cut_out() -> None:
     assert handed[read.index(rows)] == 0 < handed[read.index(parts)] == seconds[made.index(rows)]
     mask_registers = 8 * 128 * 4096 / 1024
     assert seconds[made.index(rows)] > 4 * mask_registers / 940e6  # bytes of bits alone would take a fifth of that
-
-
-def test_a_slice_that_leaves_devices_as_much_is_none_and_others_are() -> None:
-    """Of 512 places split four ways each device has as many as of the 511 before the last; split no way it has not."""
-
-    def loss(params: dict[str, jax.Array], x: jax.Array, labels: jax.Array) -> jax.Array:
-        scores = jax.nn.log_softmax((x @ params["w"])[:, :-1].astype(jnp.float32))
-        return -jnp.mean(jnp.take_along_axis(scores, labels[:, 1:, None], -1))
-
-    params = {"w": shape(1024, 16000, dtype=jnp.bfloat16)}
-    batch = shape(16, 512, 1024, dtype=jnp.bfloat16), shape(16, 512, dtype=jnp.int32)
-    program = program_of_step(trained(loss, params, *batch), "v5e:2x4", "{a: 2, b: 4}")
-    found = solve(program.problem(None, nothing(program), guess=False), time_limit_s=60)
-    assert found.choices is not None
-    took = exact_of(program, program.choices(found.choices))
-    assert min(each.seconds for each in took.missed) > -1e-3 * took.estimate.step_time_s

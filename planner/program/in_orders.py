@@ -70,6 +70,7 @@ class Orders:
         sizes = {axis: size for axis, size in self.mesh.sizes.items() if size is not None and size > 1}
         first, *others = list(self._orders())[: None if self._is_short and not as_pinned else 1]
         parts = parted(self.graph, sizes) if self._is_short and not as_pinned else ()
+        parts = parts if len(parts) <= FEW_AXES else ()  # choices along three axes are more than time allows
         if others and not (self.pins or any(op.kind == REGION for _, op, _ in self.graph.walk())):
             others = list(told_apart(first, others, tariff(self.mesh, self.machine, {})))
         begin = time.monotonic()

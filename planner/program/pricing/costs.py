@@ -242,8 +242,7 @@ class Costs:
         taken = tuple(_taken(part, op) for op in self.blueprint.lookups)
         is_once = self._reads_once(choice)
         packed = self._packed(choice, masks) if masks else masks
-        uncut = tuple(part(value, "f32").shape == part(of, "f32").shape for value, of in self.blueprint.sliced)
-        key = (masks, wide, packed, taken, is_once, uncut, *((number, piece.form) for number, piece in found.items()))
+        key = (masks, wide, packed, taken, is_once, *((number, piece.form) for number, piece in found.items()))
         near_bytes, is_gpu = self.pricing.machine.chip.buffer_vmem_bytes, self._is_gpu
 
         def fuse(own: Blueprint, around: Around) -> Fused:

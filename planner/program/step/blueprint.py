@@ -27,7 +27,7 @@ from .passing import own_ops
 from .pieces import Alone
 from .seen import Shape
 
-DOT, SLICED = "dot_general", frozenset({"slice", "pad"})
+DOT = "dot_general"
 
 
 class KernelPart(NamedTuple):
@@ -165,12 +165,6 @@ class Blueprint:
         """What it adds up, but for what is added up over devices behind a loop, with the operation of each."""
         ops = ((number, op) for number, op in enumerate(self.own.ops) if op.factors and op.factors.reduction)
         return {op.results[0]: number for number, op in ops if number not in self.behind}
-
-    @cached_property
-    def sliced(self) -> tuple[tuple[int, int], ...]:
-        """What is a slice, or padded, and of what: split unevenly a device may have as much of both."""
-        ops = (op for op in self.own.ops if op.kind in SLICED)
-        return tuple((op.results[0], op.operands[0]) for op in ops)
 
     def left_of(self, number: int) -> int | None:
         """What the kernel leaves of what an operation makes, and nothing else of it."""
