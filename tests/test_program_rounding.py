@@ -172,18 +172,3 @@ def test_products_read_what_was_rounded_for_them_before_it_was_sent(is_one: bool
     assert [each.label for each in took.kernels].count("convert") == 2 - is_one
     assert [each.kind for each in took.collectives] == ["all-gather", "all-gather"]
     assert found.cost / PER_S == pytest.approx(took.step_time_s, rel=1e-3)
-
-
-def test_a_table_whose_rows_products_read_is_rounded_before_it_is_sent() -> None:
-    """And looked up in as it came."""
-    args: Pair = (
-        lambda table, w, rows: jnp.take(table, rows, 0) @ w,
-        (shape(4096, 512), shape(512, 512), shape(262144, dtype=jnp.int32)),
-    )
-    pins: dict[str, Sharding] = {"table": (("a",), ()), "w": ((), ()), "rows": (("a",),)}
-    program = program_of(args, "{a: 8}", pins, topology="v5e:2x4")
-    found = solve(program.problem(None, nothing(program), guess=False), time_limit_s=60)
-    assert found.choices is not None
-    took = exact_of(program, program.choices(found.choices)).estimate
-    assert [(each.kind, each.num_bytes) for each in took.collectives] == [("all-gather", 4096 * 512 * 2)]
-    assert found.cost / PER_S == pytest.approx(took.step_time_s, rel=1e-3)

@@ -186,8 +186,7 @@ class StrategyPrices:
         Where that is little it is not worked out.
         """
         found = {}
-        reads = blueprint.multiplied or blueprint.lookups
-        for value in blueprint.rounded if reads and not blueprint.is_free else ():
+        for value in blueprint.rounded if blueprint.multiplied and not blueprint.is_free else ():
             if value not in blueprint.own.arguments:
                 continue
             others = self.costs(blueprint.reading_rounded(value))

@@ -100,7 +100,7 @@ class Blueprint:
     @cached_property
     def rounded(self) -> tuple[int, ...]:
         """The float32 values that are read for products alone, which round them."""
-        told, _ = told_apart(self.own, [self.own.values[value].dtype != NARROW for value in self.own.results])
+        told, _ = told_apart(self.own, [True] * len(self.own.results))
         values = enumerate(self.own.values)
         return tuple(place for place, value in values if place not in told and value.dtype == "f32")
 

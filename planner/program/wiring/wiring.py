@@ -28,6 +28,9 @@ from .two_images import sum_apart
 from .viewed import pass_on_viewed
 from .wires import Level, Node, Port, Wiring
 
+LITTLE = 1e-3
+"""What part of all that kernels take at least is no matter where parts are cut: who cuts may do it as soon before."""
+
 
 def wire(
     program: Program,
@@ -216,7 +219,8 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
             alone = written_apart(wiring, level, level.source[value].node, reading, narrow=narrow)
             others = wide.get((value, waits)) if narrow else None
             for_parts = (
-                count[value] > 1
+                alone.max(initial=0.0) > LITTLE * wiring.least_s
+                and count[value] > 1
                 and (narrow or (value, True, waits) not in readers)
                 and is_for_parts(wiring, level, value)
             )
