@@ -18,7 +18,6 @@ from meshwright.planner.kinds import COLLECTIVE_PERMUTE
 from meshwright.planner.lookups import filled
 from meshwright.planner.program.solving.decode import laid_out
 from meshwright.planner.program.solving.solutions import PER_S, Solutions
-from meshwright.planner.program.wiring.apart import is_for_parts
 from meshwright.planner.solver.solve import solve
 from small_graphs import exact_of, nothing
 from small_steps import CONVOLUTION, program_of, shape, trained
@@ -113,28 +112,19 @@ def test_what_kernels_share_is_in_the_program(pair: small_steps.Pair, topology: 
     assert found.objective_s * (1 - close) <= found.bound_s <= found.objective_s * (1 + 1e-3)
 
 
-def test_what_several_compute_in_passing_is_written_only_to_be_brought_elsewhere_or_cut() -> None:
-    """As it lies each of its readers computes it: nothing in a step laid out would have it written, but for those who
-    cut a part out of it.
-    """
+def test_what_several_compute_in_passing_is_written_only_to_be_brought_elsewhere() -> None:
+    """As it lies each of its readers computes it: nothing in a step laid out would have it written."""
     wiring = program_of(small_steps.attention(), "v5p:2x2x1", "{a: 4}").wiring
     tables = [
-        (
-            wiring.nodes[node].layouts[value],
-            wiring.nodes[shared].layouts[value],
-            wiring.tables[ends],
-            is_for_parts(wiring, wiring.levels[wiring.nodes[node].level], value),
-        )
+        (wiring.nodes[node].layouts[value], wiring.nodes[shared].layouts[value], wiring.tables[ends])
         for (_, value), shared in wiring.through.items()
         for node in (number for number, each in enumerate(wiring.nodes) if each.in_passing and value in each.layouts)
         if (ends := (min(node, shared), max(node, shared))) in wiring.tables
     ]
     assert tables
-    for lies, brought, table, for_parts in tables:
+    for lies, brought, table in tables:
         alike = np.array([[one == other for other in brought] for one in lies])
-        found = set(table[alike].tolist())
-        assert found >= {0.0}
-        assert {np.isfinite(each) for each in found - {0.0}} <= {for_parts}
+        assert set(table[alike].tolist()) == {0.0, np.inf}
 
 
 def test_what_something_is_brought_into_at_once_nothing_is_brought_into_by_way_of_another_layout() -> None:
@@ -284,8 +274,7 @@ def test_few_images_in_all_are_not_put_together_before_they_are_split() -> None:
     graph = program.wiring.levels[0].graph
     assert len(program.wiring.levels[0].values) == len(graph.values)
     found = program.solve()
-    assert found.objective_s < 3e-4
-    assert found.objective_s * 0.6 < found.bound_s <= found.objective_s
+    assert found.objective_s * 0.7 < found.bound_s <= found.objective_s
 
 
 def test_a_search_is_kept_from_convolutions_that_the_partitioner_gets_wrong_and_a_bound_is_not() -> None:

@@ -87,7 +87,8 @@ Verify = Callable[..., Verification]
 
 @pytest.fixture(scope="module")
 def verified() -> Verify:
-    """Verifies the step above on a topology, each once."""
+    """Verifies the step above on a topology, each once; what JAX traced for others, of their lines, is none of it."""
+    jax.clear_caches()
     known: dict[str, Verification] = {}
 
     def once(topology: str) -> Verification:
