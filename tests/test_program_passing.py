@@ -123,6 +123,23 @@ def test_what_several_compute_in_passing_is_written_for_the_one_that_cuts_a_part
     assert promised_s(program, choices) == pytest.approx(exact_of(program, choices).estimate.step_time_s, rel=0.005)
 
 
+def test_what_several_compute_in_passing_is_not_written_where_nobody_cuts_a_part_out_of_it() -> None:
+    """What takes long to compute, as random bits do, both products compute for themselves."""
+    drawing = Drawing()
+    x, w, v = drawing.arg(8192, 2048), drawing.arg(2048, 512), drawing.arg(2048, 512)
+    passing = x
+    for _ in range(40):
+        passing = drawing.each("multiply", x, drawing.each("tanh", passing))
+    graph = drawing.graph(drawing.dot(passing, w), drawing.dot(passing, v))
+    rows: Sharding = (("x", "y"), ())
+    pins: dict[str, Sharding] = {"a0": rows, "a1": ((), ()), "a2": ((), ()), "out/0": rows, "out/1": rows}
+    program = program_of(graph, "v5e:2x4", {"x": 2, "y": 4}, pins=pins)
+    found = solve(program.problem(None, nothing(program), guess=False), time_limit_s=60)
+    assert found.choices is not None
+    choices = program.choices(found.choices)
+    assert promised_s(program, choices) == pytest.approx(exact_of(program, choices).estimate.step_time_s, rel=0.02)
+
+
 def test_a_gradient_is_resharded_once_before_the_update_that_ends_it() -> None:
     """The weight and what else is read of its size stay where they are: nothing but the product moves."""
     drawing = Drawing()

@@ -7,6 +7,7 @@ import operator
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 
 import numpy as np
 
@@ -256,14 +257,16 @@ def read_passing(
     """Those that compute a value in passing do so where they have it as it lies; else it is written, which takes so
     long ``alone``, and they are handed it. What it is brought into for several is either of these too, and so is what
     is pinned. As it lies nothing would have it written, but for convolutions, which put parts of it together, and for
-    those who cut a part out of it where others do not (``for_parts``). Where another has it brought into a layout as it
-    is (``wide``), it is there. What it is brought into.
+    those who cut a part out of it where others do not (``for_parts``): it is said then who has it otherwise, of whom
+    others need not compute it. Where another has it brought into a layout as it is (``wide``), it is there. What it is
+    brought into.
     """
     source, reshards = level.source[value], wiring.reshards
     known = level.graph.values[value]
     known = replace(known, dtype="bf16") if narrow else known
     passing, pin = np.ones(len(source.layouts), bool), level.pinned.get(value)
     for_parts, when_cut = for_parts and pin is None, alone
+    otherwise: dict[int, slice] = {}  # by its place the choices that say that a port has it otherwise
     ways: Sequence[Sharding | None] = ()
     if len(ports) > 1 or pin is not None or wide is not None:
         written = list(wiring.candidates[wiring.find((level.number, value))]) if pin is None else [pin]
@@ -271,26 +274,30 @@ def read_passing(
         times = wiring.handed(level, ports[0].node)
         stopped = stops(wiring, level, value, written, ports)
         as_it_lies = as_made if stopped else []  # written as it is made, from where all go on
-        shared, ways = _shared(wiring, level, value, known, source, written, ports, [*as_made, *as_it_lies], wide=wide)
+        for_others = [as_made] * len(ports) if for_parts else []  # written because one of them has it otherwise
+        first, count = len(as_made) + len(as_it_lies), len(as_made)
+        otherwise = {at: slice(first + at * count, first + (at + 1) * count) for at in range(len(for_others))}
+        own_layouts = [*as_made, *as_it_lies, *chain.from_iterable(for_others)]
+        shared, ways = _shared(wiring, level, value, known, source, written, ports, own_layouts, wide=wide)
         wiring.share(shared, value, ports)
         took = times * reshards.table(known, source.layouts, shared.layouts) + alone[:, None]
         same = np.array([[one == other for other in shared.layouts] for one in source.layouts])
         place = np.arange(len(shared.layouts))
-        passed, own = place < len(as_made), place < len(as_made) + len(as_it_lies)
-        lying = took if for_parts or _convolves(level, ports) else np.inf
+        passed, own = place < count, place < len(own_layouts)
+        lying = took if _convolves(level, ports) else np.where(own, took, np.inf)
         took = np.where(same, np.where(passed, 0.0, lying), np.where(own, np.inf, took))
         if shared.node in wiring.along:  # what lies there as it is made, nobody brings there
             along = list(wiring.along[shared.node].choices)
             took[:, along] = np.where(same[:, along], np.inf, 0.0)
         wiring.hand_on(source, shared, took, None if pin is None else source.node)  # who makes it brings it there
         wiring.write(source, shared, np.where(same & np.isfinite(took), took, 0.0))
-        forbid(wiring, stopped, shared, ways, len(as_made) + len(as_it_lies))
+        forbid(wiring, stopped, shared, ways, len(own_layouts))
         made_s = [alone[source.layouts.index(each)] for each in as_made]
         alone = np.array([*made_s, *(0.0 for _ in shared.layouts[len(as_made) :])])
-        when_cut = np.where([each in written for each in shared.layouts], np.inf, 0.0)
+        when_cut = np.full(len(shared.layouts), np.inf)
         passing = passed
         source = shared
-    for port in ports:
+    for at, port in enumerate(ports):
         reader = wiring.nodes[port.node]
         saving = np.minimum(reader.savings.get(value, np.zeros(len(port.layouts))), reader.costs)
         reader.costs = reader.costs - saving
@@ -300,6 +307,8 @@ def read_passing(
         if for_parts:
             is_cut = by_pairs(is_part, source.layouts, port.layouts)
             took = took + np.where(is_cut & passing[:, None], when_cut[:, None], 0.0)
+            said = otherwise.get(at, slice(0))
+            took[said] = np.where(by_pairs(operator.ne, source.layouts[said], port.layouts), took[said], np.inf)
         wiring.hand_on(source, port, only_to(ways, source, port, took))
     return ports[0] if source is level.source[value] else source
 
