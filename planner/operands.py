@@ -9,12 +9,16 @@ from .graph import Graph, Op
 
 TURN = re.compile(r"(.*)/(\d+)$")
 OPERAND = re.compile(r"\.in\d+(?=$|/)")
+OF_SEVERAL = re.compile(r"(\.\d+)\.\d+$")
 
 
 def operand_path(path: str, position: int) -> str:
-    """The path of an operand of the operation that makes the value at ``path``, as it reads it."""
+    """The path of an operand of the operation that makes the value at ``path``, as it reads it: of one that makes
+    several (``split.0.2``) all of them read the same.
+    """
     turn = TURN.match(path)
-    return f"{path}.in{position}" if turn is None else f"{turn[1]}.in{position}/{turn[2]}"
+    stem = OF_SEVERAL.sub(r"\1", path if turn is None else turn[1])
+    return f"{stem}.in{position}" if turn is None else f"{stem}.in{position}/{turn[2]}"
 
 
 def maker_path(path: str) -> str:

@@ -402,3 +402,19 @@ def test_what_takes_the_place_of_several_reads_values_of_these_paths(step, kind,
         said = operand_paths(graph.ops[number], place, paths)
         assert said
         assert {known[path] for path in said} == {graph.shape(operand)}
+
+
+def test_what_makes_several_values_has_one_path_for_what_all_of_them_read() -> None:
+    """The parts of a split are slices, each of which is told to read what a plan calls ``split.0.in0``."""
+
+    def gated(x: jax.Array, w: jax.Array) -> jax.Array:
+        up, gate = jnp.split(x @ w, 2, -1)
+        return up * jnp.tanh(gate)
+
+    drafts = Drafts(gated, [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((64, 32), (32, 16))])
+    known = {tensor.path: tensor.shape for tensor in drafts.tensors}
+    graph = drafts.graph(loads("meshwright: 1\ntopology: v3:2x2\nmesh: {x: 8}\n"))
+    readers = [(graph.ops[number], paths) for number, paths in readers_of(graph).items()]
+    said = [operand_paths(op, 0, paths) for op, paths in readers if op.kind == "slice"]
+    assert said == [("ops/gated/split.0.in0",)] * 2
+    assert known["ops/gated/split.0.in0"] == (64, 16)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -39,6 +40,33 @@ def test_rows_from_further_away_are_sent_in_the_partitioners_permutes(
     made = (end - begin) // parts
     needed = [(begin + n * made, begin + (n + 1) * made - 1) for n in range(parts)]
     assert Counter(map(int, SENT.findall(text))) == Counter(rows_sent(size // parts, needed, size))
+
+
+@pytest.mark.parametrize(
+    ("lies", "cut", "end"),
+    [("_ _@x", "replicate", 2048), ("_@y _@x", "_@y _", 2048), ("_ _@x+y", "_ _@y", 2048),
+     ("_ _@x+y", "_@y _", 1088), ("_ _@x", "_@x _", 2048), ("_ _@x+y", "_@y _@x", 2048)],
+)  # fmt: skip
+def test_what_lies_in_more_parts_than_its_slice_is_cut_as_it_lies(lies: str, cut: str, end: int) -> None:
+    """In all that is sent beside what XLA's partitioner makes of it, where the slice's place is as fixed as its own."""
+    rules = f"  x: {lies}\n  out: {cut}\n  ops/**/sin.0: {lies}\n  ops/**/slice.0: {cut}\n"
+    plan = mw.loads(f"meshwright: 1\ntopology: cpu:8\nmesh: {{x: 4, y: 2}}\ntensors:\n{rules}")
+
+    def step(x: jax.Array) -> jax.Array:
+        return jnp.tanh(jnp.tanh(jnp.sin(x)[:, 1024:end]))
+
+    args = [jax.ShapeDtypeStruct((16, 4096), jnp.float32)]
+    devices = jax.devices("cpu")[:8]
+    compiled = mw.verify(plan, step, args, devices=devices).compiled
+    assert sent(mw.estimate(plan, step, args).collectives) == sent(compiled.collectives)
+
+
+def sent(collectives: Iterable[Any]) -> Counter[str]:
+    """Bytes by kind."""
+    found: Counter[str] = Counter()
+    for each in collectives:
+        found[each.kind] += each.num_bytes * each.times
+    return found
 
 
 @pytest.mark.parametrize(("begin", "end"), [(512, 3584), (1024, 4096), (0, 3072)])

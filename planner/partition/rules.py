@@ -8,7 +8,7 @@ from types import MappingProxyType
 from .elementwise import follow_result, nothing_read, passed_through, reduce_rule, replicate, reshape_rule
 from .indexed import gather_rule, scatter_rule
 from .products import convolution_rule, dot_rule
-from .slices import concatenate_rule, dynamic_slice_rule, dynamic_update_rule, halo_rule
+from .slices import concatenate_rule, dynamic_slice_rule, dynamic_update_rule, halo_rule, slice_rule
 from .sorts import sort_rule
 from .strategy import Asked, Rule, Strategy
 
@@ -27,7 +27,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "dynamic_update_slice": dynamic_update_rule,
         "concatenate": concatenate_rule,
         "sort": sort_rule,
-        "slice": halo_rule,
+        "slice": slice_rule,
         "pad": halo_rule,
         "reduce_window": halo_rule,
         "optimization_barrier": passed_through,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..graph import Axes, Sharding
 from .elementwise import follow_result
@@ -60,6 +61,16 @@ class Side:
         return (place * self.stride - self.low + reach) // self.spread
 
 
+def slice_rule(asked: Asked) -> Strategy:
+    """What lies in more parts than its slice is to is cut as it lies, and the slice is brought elsewhere after that.
+
+    Seen on cpu, v3 and v5e.
+    """
+    lies = asked.operands[0]
+    parts, made = (math.prod(ways(axes, asked.mesh) for axes in each) for each in (lies, asked.results[0]))
+    return halo_rule(replace(asked, results=(lies,)) if parts > made else asked)
+
+
 def halo_rule(asked: Asked) -> Strategy:
     """Slices, pads and windows are computed as the result lies; split dims that they work along exchange halos."""
     factors = asked.op.factors
@@ -102,8 +113,8 @@ def moved_axes(asked: Asked, layout: Sharding, dim: int) -> Sharding:
 
 
 def _is_sliver(asked: Asked, dim: int) -> bool:
-    """Whether what is cut out of a dim is fewer rows than it has parts."""
-    return asked.makes[0].shape[dim] < ways(asked.results[0][dim], asked.mesh)
+    """Whether what is cut out of a dim is no more rows than half as many as it has parts."""
+    return 2 * asked.makes[0].shape[dim] <= ways(asked.results[0][dim], asked.mesh)
 
 
 def _sliver(asked: Asked) -> Strategy:
