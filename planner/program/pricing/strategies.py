@@ -89,6 +89,17 @@ class Strategies:
         costs = self.prices.costs(part)
         return np.array([costs.computing_s(of_rest(each, forms, ops)) for each in self.of(graph, kernel).chosen])
 
+    def spares(self, graph: Graph, kernel: Kernel, value: int) -> Seconds:
+        """Seconds of one run less, by the kernel's choices, where it is handed one of its values; less than 0 where it
+        takes longer to read that.
+        """
+        blueprint, numbers, _ = self._asked(graph, kernel)
+        rest, ops, forms = blueprint.without(numbers.index(value))
+        whole, costs = self.prices.costs(blueprint.apart), self.prices.costs(rest)
+        chosen = self.of(graph, kernel).chosen
+        less = [whole.computing_s(each) - costs.computing_s(of_rest(each, forms, ops)) for each in chosen]
+        return np.array(less)
+
     def beside(self, graph: Graph, kernel: Kernel, value: int, dtype: str) -> Seconds:
         """Seconds more of one run, by the kernel's choices, where what makes a value leaves as many numbers more."""
         blueprint, numbers, _ = self._asked(graph, kernel)

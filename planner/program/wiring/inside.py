@@ -6,7 +6,10 @@ first kernel lays it out; what else reads it otherwise is handed it, brought int
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 import numpy as np
 
@@ -15,6 +18,7 @@ from ...graph import Graph, Sharding
 from ...kernels import Kernel
 from ..step.passing import own_ops
 from .apart import is_for_parts, is_part
+from .reading import value_node
 from .wires import Costs, Level, Port, Wiring, by_pairs
 
 
@@ -58,6 +62,48 @@ def write_parts_inside(wiring: Wiring, level: Level, passed: Mapping[int, tuple[
         port = Port(reader, tuple(read.layouts[value]))
         is_cut = by_pairs(is_part, shared.layouts, port.layouts)
         wiring.hand_on(shared, port, np.where(is_cut, written[:, None], 0.0), maker)
+
+
+def write_parts_of_kernels(wiring: Wiring, level: Level, passed: AbstractSet[int], least_s: float) -> None:
+    """Adds what writing a value takes that one kernel computes, where others that are handed it cut parts out of it:
+    once, and less what they all take less at most that need not compute it. Values that take no more than ``least_s``
+    to write are of no matter; of what kernels compute in ``passed`` values that is said there.
+    """
+    kernels = {node: level.program.kernels[position] for position, node in level.kernels.items()}
+    ways, speed = math.prod(wiring.reshards.mesh.values()), wiring.strategies.prices.pricing.speed
+    byte_s = speed.coefficients.byte_cycles / speed.clock_hz
+    every: dict[int, dict[int, None]] = {}
+    for value, maker, reader in _handed(level):
+        every.setdefault(value, {maker: None})[reader] = None
+    for value, (maker, *readers) in every.items():
+        kernel, made = kernels[maker], wiring.nodes[maker]
+        if value in kernel.writes or made.in_passing or not passed.isdisjoint(kernel.writes):
+            continue
+        if made.times * byte_s * level.graph.values[value].num_bytes / ways <= least_s:
+            continue
+        lies = list(dict.fromkeys(made.layouts[value]))
+        is_cut = {each: by_pairs(is_part, lies, wiring.nodes[each].layouts[value]) for each in readers}
+        cutting = [each for each in readers if is_cut[each].any()]
+        if not cutting or not is_for_parts(wiring, level, value):
+            continue
+        strategies, graph = wiring.strategies, level.graph
+        less = np.zeros(len(lies))
+        for each in readers:
+            spared = wiring.nodes[each].times * strategies.spares(graph, kernels[each], value)
+            reads = is_cut[each] | by_pairs(operator.eq, lies, wiring.nodes[each].layouts[value])
+            most = np.where(reads, spared[None, :], -np.inf).max(axis=1)
+            less += np.where(np.isfinite(most), most, 0.0)
+        alone = made.times * (strategies.until(graph, kernel, value) - strategies.spares(graph, kernel, value))
+        shared = value_node(wiring, level, value, [*lies, *lies], made.repeats)  # left to them all, or written
+        own = Port(maker, tuple(made.layouts[value]))
+        others = by_pairs(operator.ne, own.layouts, shared.layouts)
+        took = np.maximum(alone[:, None] - np.tile(less, 2)[None, :], 0.0)
+        took = np.where(np.arange(len(shared.layouts)) < len(lies), 0.0, took)
+        wiring.hand_on(own, shared, np.where(others, np.inf, took), maker)
+        for each in cutting:
+            port = Port(each, tuple(wiring.nodes[each].layouts[value]))
+            forbidden = np.concatenate([np.where(is_cut[each], np.inf, 0.0), np.zeros(is_cut[each].shape)])
+            wiring.hand_on(shared, port, forbidden, maker)
 
 
 def computed_twice(level: Level, copied: Mapping[int, int]) -> Iterator[tuple[int, int]]:

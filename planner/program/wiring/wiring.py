@@ -17,7 +17,7 @@ from ..step.stems import shared_paths, stems
 from .apart import Reading, is_for_parts, written_apart
 from .elsewhere import spare_ends
 from .ends import ending, even_layouts
-from .inside import first_reads, hand_on_inside, handed_inside, write_parts_inside
+from .inside import first_reads, hand_on_inside, handed_inside, write_parts_inside, write_parts_of_kernels
 from .joined import join_cuts
 from .joined_updates import join_turned
 from .pinned import brought, lay_out_pinned, pinned, pinned_reads, wide_pins
@@ -236,6 +236,7 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
             )
     hand_on_inside(wiring, level)
     write_parts_inside(wiring, level, passed)
+    write_parts_of_kernels(wiring, level, passed.keys(), LITTLE * wiring.least_s)
     sum_apart(wiring, level, reading)
     send_once(wiring, level, reading)
     pass_on_viewed(wiring, level, reading)
