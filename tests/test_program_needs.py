@@ -205,6 +205,18 @@ def test_what_no_mesh_can_hold_is_proven_without_one(mib: int, proven: bool) -> 
     assert exceeds_anywhere(graph, plan.mesh, machine, mib * MIB, Known()) == proven
 
 
+@pytest.mark.parametrize(("mib", "proven"), [(505, True), (580, False)])
+def test_fast_memory_holds_none_of_what_is_larger_than_that(mib: int, proven: bool) -> None:
+    """A device's parts of 256 and 128 MiB of what is hidden are there at once, where 112 MiB of fast memory may be
+    filled; what is found takes 550 MiB.
+    """
+    pair = small_steps.mlp(65536, 2048, 8192, 1, momentum=True)
+    plan = asked("v5e:2x4", "{a: 8}")
+    assert plan.topology is not None
+    graph, machine = Drafts(*pair).graph(plan), physical(plan.topology)
+    assert exceeds_anywhere(graph, plan.mesh, machine, mib * MIB, Known()) == proven
+
+
 def test_what_does_not_fit_in_one_order_of_kernels_is_not_proven_not_to() -> None:
     """The mask of the gradient of logits is made early in the program, and late or in passing by the compiler."""
     found = program(tied(), "v3:4x4", "{x: 4, y: 8}", 330 * MIB).solve(time_limit_s=60)
