@@ -23,6 +23,7 @@ from ...fusion.nature import BROADCAST, CONSTANT, CONVERT, ELEMENTWISE, IN_PASSI
 from ...graph import Graph, Op
 from ...kernels import Kernel
 from ...kinds import KINDS
+from ...lookups import GATHER
 from ..step.passing import own_ops, own_reads
 from ..wiring.reading import rounded_reads
 from ..wiring.wires import Level, Wiring
@@ -40,7 +41,7 @@ ROUNDING = KEEPING | PRODUCTS | {CONVERT}
 
 Bytes = NDArray[np.int64]
 Beside = NDArray[np.float64]
-"""What is beside each operation, and what of that fast memory may hold."""
+"""What is beside each operation, then beside some when it makes a value, and what of that fast memory may hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +100,7 @@ def _flows(
     waiting = [(wiring.levels[0], np.zeros(2))]
     for level, outside in waiting:
         flow = _Flow(wiring, level, held.get(level.number, []), fast_bytes=fast_bytes, padded=padded)
-        here = outside[:, None] + flow.num_bytes / doubt
+        here = outside[:, None] + np.concatenate([flow.num_bytes, flow.pairs], axis=1) / doubt
         for position, numbers in level.inner.items():
             loop = level.program.kernels[position].ops[-1]
             waiting += [(wiring.levels[number], here[:, loop]) for number in numbers]
@@ -154,6 +155,21 @@ class _Flow:
             itself = 0 if self._is_filled_in_turns(value, maker) else 1 << maker
             own = most_bytes(lasting, reached[maker] & ~itself, len(graph.ops))
             self.num_bytes += own, np.where(own <= fast_bytes, own, 0)
+        self.pairs = np.array(list(self._pairs(padded=padded))).reshape(-1, 2).T
+
+    def _pairs(self, *, padded: bool) -> Iterator[tuple[int, int]]:
+        """What each value takes beside the other that it is computed of number by number, where it is not as wide and
+        so lies elsewhere: both are there when it is made, however late that is. Then what of that fast memory may hold.
+        What rows are looked up in is made for that, whatever it is.
+        """
+        graph = self.level.graph
+        tables = {op.operands[0] for op in graph.ops if op.kind == GATHER} & self.level.source.keys() - self.left
+        found = {value: self._least_bytes(value, padded=padded)[1] for value in tables} | self.least
+        for value, least in found.items():
+            made_of = next((each for each in self._back(self._alone(value)) if each in self.least), None)
+            if made_of is not None and graph.values[made_of].bits != graph.values[value].bits:
+                both = least, self.least[made_of]
+                yield sum(both), sum(each for each in both if each <= self.fast_bytes)
 
     def _is_filled_in_turns(self, value: int, maker: int) -> bool:
         """Whether a loop of several turns makes a value of what holds nothing yet: it lies there during all of them."""
@@ -307,8 +323,10 @@ class _Flow:
                 found[path[-1]] = place, min(self.level.graph.values[value].bits for value in path)
         return found
 
-    def _back(self, value: int) -> Iterator[int]:
+    def _back(self, value: int | None) -> Iterator[int]:
         """A value, and what it is computed of number by number and of nothing else that is as large."""
+        if value is None:
+            return
         yield value
         while value not in self.least and (made_of := self._alone(value)) is not None:
             value = made_of
