@@ -160,9 +160,11 @@ class _Flow:
     def _pairs(self, *, padded: bool) -> Iterator[tuple[int, int]]:
         """What each value takes beside the other that it is computed of number by number, where it is not as wide and
         so lies elsewhere: both are there when it is made, however late that is. Then what of that fast memory may hold.
-        What rows are looked up in is made for that, whatever it is.
+        What rows are looked up in is made for that, whatever it is (v3, v5e and v6e; GPUs may look up in passing).
         """
         graph = self.level.graph
+        if not self.wiring.reshards.target.is_tpu:
+            return
         tables = {op.operands[0] for op in graph.ops if op.kind == GATHER} & self.level.source.keys() - self.left
         found = {value: self._least_bytes(value, padded=padded)[1] for value in tables} | self.least
         for value, least in found.items():
