@@ -153,8 +153,8 @@ class _Flow:
                     lasting.append((wide, self._until(each, value, graph.values[value].bits)))
             maker = self.makers[product]
             itself = 0 if self._is_filled_in_turns(value, maker) else 1 << maker
-            own = most_bytes(lasting, reached[maker] & ~itself, len(graph.ops))
-            self.num_bytes += own, np.where(own <= fast_bytes, own, 0)
+            most = most_bytes(lasting, reached[maker] & ~itself, len(graph.ops))
+            self.num_bytes += np.array([most, np.where(most <= fast_bytes, most, 0)])
         self.pairs = np.array(list(self._pairs(padded=padded))).reshape(-1, 2).T
 
     def _pairs(self, *, padded: bool) -> Iterator[tuple[int, int]]:
