@@ -78,7 +78,20 @@ def added_up() -> Pair:
     return step, ({"i": SHAPE(512, 2048), "o": SHAPE(2048, 512)}, SHAPE(4096, 512))
 
 
+def scored() -> Pair:
+    """Scores in bfloat16 of which labels' are looked up in float32, those of the products being read later."""
+
+    def loss(params: Any, x: jax.Array, labels: jax.Array) -> jax.Array:
+        scores = (x @ params["i"]).astype(jnp.bfloat16) @ params["o"].astype(jnp.bfloat16)
+        own = jax.nn.log_softmax(scores.astype(jnp.float32))
+        return -jnp.mean(jnp.take_along_axis(own, labels[:, None], 1))
+
+    params = {"i": SHAPE(256, 256), "o": SHAPE(256, 8192)}
+    return small_steps.trained(loss, params, SHAPE(8192, 256), SHAPE(8192, dtype=jnp.int32))
+
+
 STEPS: dict[str, Callable[[], Pair]] = {
+    "scores that are looked up": scored,
     "products": lambda: small_steps.mlp(layers=2),
     "experts": small_steps.experts,
     "products whose ends are read as wide as they are made": gelu,
@@ -202,6 +215,29 @@ def test_what_no_mesh_can_hold_is_proven_without_one(mib: int, proven: bool) -> 
     plan = asked("v3:2x2", "{a: 8}")
     assert plan.topology is not None
     graph, machine = Drafts(*pair).graph(plan), physical(plan.topology)
+    assert exceeds_anywhere(graph, plan.mesh, machine, mib * MIB, Known()) == proven
+
+
+@pytest.mark.parametrize(("mib", "proven"), [(505, True), (580, False)])
+def test_fast_memory_holds_none_of_what_is_larger_than_that(mib: int, proven: bool) -> None:
+    """A device's parts of 256 and 128 MiB of what is hidden are there at once, where 112 MiB of fast memory may be
+    filled; what is found takes 550 MiB.
+    """
+    pair = small_steps.mlp(65536, 2048, 8192, 1, momentum=True)
+    plan = asked("v5e:2x4", "{a: 8}")
+    assert plan.topology is not None
+    graph, machine = Drafts(*pair).graph(plan), physical(plan.topology)
+    assert exceeds_anywhere(graph, plan.mesh, machine, mib * MIB, Known()) == proven
+
+
+@pytest.mark.parametrize(("mib", "proven"), [(51, True), (60, False)])
+def test_what_rows_are_looked_up_in_is_beside_what_it_is_computed_of(mib: int, proven: bool) -> None:
+    """Scores of 16 MiB in bfloat16, which the gradient reads, and 32 in float32, though the labels' may be looked up
+    when these are gone: without both 20 MiB would do.
+    """
+    plan = asked("v3:2x2", "{a: 8}")
+    assert plan.topology is not None
+    graph, machine = Drafts(*scored()).graph(plan), physical(plan.topology)
     assert exceeds_anywhere(graph, plan.mesh, machine, mib * MIB, Known()) == proven
 
 

@@ -20,11 +20,11 @@ from meshwright.planner.search.board import Board
 from meshwright.planner.search.by_hand import BY_HAND
 from meshwright.planner.search.candidates import Candidate
 from meshwright.planner.search.driver import _least_promised, _lowered
-from meshwright.planner.search.misfit import _changes
+from meshwright.planner.search.misfit import _changes, _larger
 from meshwright.planner.search.question import Question
 from meshwright.planner.search.report import misfit_text, tables
 from meshwright.planner.search.result import Misfit, PricedPlan
-from meshwright.planner.search.search import LEAST_HELPED_S
+from meshwright.planner.search.search import CHANGED_S, LEAST_HELPED_S
 from meshwright.planner.search.task import Found, Near, Task
 from meshwright.planner.search.tried import Tried
 from meshwright.planner.topology import physical
@@ -147,6 +147,29 @@ def test_of_what_is_proven_not_to_fit_it_is_looked_for_seconds_what_would_help()
     solver = Lowest(by_axes)
     ask(text="mesh: {a: 8, b: 4}\nlimits: {hbm: 1000 B}", solver=solver, time_limit_s=600.0)
     assert 0 < max(task.time_limit_s for task in solver.tasks if task.lowest) <= LEAST_HELPED_S
+
+
+def test_what_was_asked_is_given_up_in_most_of_the_time_for_what_helps() -> None:
+    """Of a pin, the mesh and both looking for what takes least leaves more than half."""
+    solver = Lowest(by_axes)
+    text = "mesh: {a: 8, b: 4}\ntensors: {batch: replicate, params/**: auto}\nlimits: {hbm: 1000 B}"
+    ask(text=text, solver=solver, time_limit_s=600.0)
+    helped_s = LEAST_HELPED_S + 2 * CHANGED_S
+    assert 0 < max(task.time_limit_s for task in solver.tasks if task.lowest) <= helped_s / 4
+
+
+@pytest.mark.parametrize(
+    ("topology", "larger"),
+    [
+        ("v3:2x2", ["v3:4x2", "v3:4x4", "v3:8x4"]),
+        ("v5e:16x16", ["2*v5e:16x16", "4*v5e:16x16", "8*v5e:16x16"]),
+        ("h100:4", ["h100:8", "h100:8x2", "h100:8x4"]),
+    ],
+)
+def test_where_one_machine_has_no_more_chips_several_are_joined(topology: str, larger: list[str]) -> None:
+    asked = loads(f"meshwright: 1\ntopology: {topology}\n").topology
+    assert asked is not None
+    assert [str(each) for each in _larger(asked)] == larger
 
 
 class Slow(FakeSolver):

@@ -64,8 +64,8 @@ def _least_bytes(graph: Graph, mesh: Mesh, machine: Machine, known: Known, *, le
     level = wiring.levels[0]
     there = [level.values[value].num_bytes for _, value in always_there(wiring)]
     besides = there[: len(level.graph.arguments)] if lent else there
-    needed = needed_in_all(wiring, with_results=lent)
-    beside_bytes = (sum(besides) + needed) // devices - chip.buffer_vmem_most_bytes
+    needed = needed_in_all(wiring, with_results=lent, fast_bytes=chip.buffer_vmem_most_bytes * devices)
+    beside_bytes = (sum(besides) + needed) // devices
     return max(sum(there) // devices, beside_bytes) + least_bytes(wiring, chip, devices)
 
 

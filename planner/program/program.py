@@ -148,7 +148,8 @@ class Program:
         lent = is_tight(limit_bytes, self.machine.chip.hbm_bytes)
         known = lent, doubt, sum(len(node.costs) for node in self.wiring.nodes)
         if known not in self.needed:
-            self.needed[known] = tuple(needs(self.wiring, with_results=lent, doubt=doubt))
+            fast_bytes = self.machine.chip.buffer_vmem_most_bytes
+            self.needed[known] = tuple(needs(self.wiring, with_results=lent, doubt=doubt, fast_bytes=fast_bytes))
         return self.needed[known]
 
     @property

@@ -20,12 +20,13 @@ from .result import Misfit, PricedPlan, Remedy
 
 LEAST_SHARE = 0.5  # of the time for the least peak; the changes share the rest
 QUICKER_SHARE = 0.3  # of what is left then for the fastest plan that takes hardly more, which may take less
+ASKED_SHARE = 0.5  # of both where something that was asked may be given up, of which there is more to be tried then
 ROOM = 0.02  # how much more that may take
 WORTH = 0.05  # what part of the time it has to save then to be said too: 0.1 % more room saved 40 % of a scanned step
 LARGEST = 8  # tensors shown
 FEW_MESHES = 4  # looked at for each change
 MAX_PINS = 6  # given up one at a time
-LARGER = (2, 4, 8)  # times as many chips
+LARGER = (2, 4, 8)  # times as many chips, each twice those before
 
 
 def misfit(question: Question, found: Answer, limit: tuple[int, str], means: Means, clock: Clock) -> Misfit:
@@ -33,10 +34,11 @@ def misfit(question: Question, found: Answer, limit: tuple[int, str], means: Mea
     priced; time ends the list.
     """
     limit_bytes, limit_of = limit
-    least = quicker = _least(question, found, means, clock.part(LEAST_SHARE))
+    share = ASKED_SHARE if num_changes(question) else 1.0
+    least = quicker = _least(question, found, means, clock.part(share * LEAST_SHARE))
     if least is not None and least.peak_bytes > limit_bytes and not clock.over:
-        room_bytes = int(least.peak_bytes * (1 + ROOM))
-        quicker = _first(question, room_bytes, means, clock.part(QUICKER_SHARE), "trying so much memory") or least
+        room_bytes, time = int(least.peak_bytes * (1 + ROOM)), clock.part(share * QUICKER_SHARE)
+        quicker = _first(question, room_bytes, means, time, "trying so much memory") or least
         least = min((least, quicker), key=lambda one: (one.peak_bytes, one.step_time_s))
     proven_bytes = min(found.proven_bytes(), least.peak_bytes if least else sys.maxsize)
     if least is not None and least.peak_bytes <= limit_bytes:
@@ -172,6 +174,11 @@ def more_memory(machine: Machine, num_bytes: int) -> str:
     return said if has is None or num_bytes <= has else f"{said}: more than {topology.kind} has, which is {binary(has)}"
 
 
+def num_changes(question: Question) -> int:
+    """How many changes there are of what was asked, each of which takes time to try."""
+    return sum(1 for _ in _changes(question))
+
+
 def _changes(question: Question) -> Iterator[tuple[str, Question]]:
     """The same question with another remat policy, or without one of the pins."""
     plan = question.plan
@@ -213,11 +220,20 @@ def _more_chips(question: Question) -> Iterator[tuple[str, Question]]:
 
 
 def _larger(topology: Topology) -> Iterator[Topology]:
-    """Machines of the kind with a few times the chips, their dims as even as can be."""
-    for times in LARGER:
-        dims = list(topology.dims)
-        for _ in range(times.bit_length() - 1):
-            dims[min(range(len(dims)), key=lambda i: (dims[i], i))] *= 2
-        larger = Topology(kind=topology.kind, dims=tuple(dims), num_slices=topology.num_slices)
+    """Machines of the kind with a few times the chips, their dims as even as can be; several machines where one has no
+    more.
+    """
+    larger = topology
+    for _ in LARGER:
+        larger = _twice(larger)
         if not problems(larger):
             yield larger
+
+
+def _twice(topology: Topology) -> Topology:
+    """A machine with twice the chips: its smallest dim twice as large, or two of them, joined as nodes or slices."""
+    dims = list(topology.dims)
+    dims[min(range(len(dims)), key=lambda i: (dims[i], i))] *= 2
+    grown = replace(topology, dims=tuple(dims))
+    joined = (replace(topology, dims=(*topology.dims, 2)), replace(topology, num_slices=2 * topology.num_slices))
+    return next((each for each in (grown, *joined) if not problems(each)), grown)

@@ -11,7 +11,7 @@ from ...dsl.plan import Fingerprint, Mesh, Plan, Result
 from ..estimate.figures import Estimate
 from ..estimate.limit import is_near, memory_limit
 from .candidates import NO_REMAT
-from .misfit import misfit, of_plan
+from .misfit import misfit, num_changes, of_plan
 from .others import alternatives, distinct_plans, frontier, undominated, undominated_first
 from .pins import pinned, pins
 from .pool import Pool, Processes
@@ -25,9 +25,9 @@ from .written import Minimise
 LONGER = 0.7
 """Of the time after a search's own, that it has as long as nothing is found."""
 
-HELPED, LEAST_HELPED_S = 2.0, 10.0
-"""How many times as long as it took to prove that nothing fits it is looked for what would help, and how long at least:
-whoever asks within which limit there is a plan waits for no more.
+HELPED, LEAST_HELPED_S, CHANGED_S = 2.0, 10.0, 4.0
+"""How many times as long as it took to prove that nothing fits it is looked for what would help, and how long at least,
+more for each change of what was asked: whoever asks within which limit there is a plan waits for no more.
 """
 
 
@@ -166,7 +166,8 @@ def _nothing(
     limit_bytes, limit_of = limit
     why = None
     if limit_bytes is not None and not clock.stopped:
-        helping = clock.within(max(HELPED * clock.elapsed_s, LEAST_HELPED_S)) if found.infeasible else clock
+        helped_s = max(HELPED * clock.elapsed_s, LEAST_HELPED_S + CHANGED_S * num_changes(question))
+        helping = clock.within(helped_s) if found.infeasible else clock
         why = misfit(question, found, (limit_bytes, limit_of), means, helping)
         if why.least is not None and why.least.peak_bytes <= limit_bytes:
             if status == "infeasible":  # and is not

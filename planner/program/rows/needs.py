@@ -4,7 +4,8 @@ What is made before a product and read after what it makes is there beside it, w
 lies then is not known: what makes or reads it may have it in other layouts than it is kept in. What is computed number
 by number is not counted, for it may be computed anew, nor what may be gathered where a result lies; what products alone
 read is counted as narrow as they read it. What it is computed of is there until it is read, if it is not itself. What
-loops fill in turns is there during all of them.
+loops fill in turns is there during all of them. Of all this fast memory may hold some, but only whole values: none that
+is larger than that.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ...fusion.nature import BROADCAST, CONSTANT, CONVERT, ELEMENTWISE, IN_PASSI
 from ...graph import Graph, Op
 from ...kernels import Kernel
 from ...kinds import KINDS
+from ...lookups import GATHER
 from ..step.passing import own_ops, own_reads
 from ..wiring.reading import rounded_reads
 from ..wiring.wires import Level, Wiring
@@ -38,12 +40,15 @@ ROUNDING = KEEPING | PRODUCTS | {CONVERT}
 """What may have a value as narrow as products read it, where it reads it."""
 
 Bytes = NDArray[np.int64]
+Beside = NDArray[np.float64]
+"""What is beside each operation, then beside some when it makes a value, and what of that fast memory may hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """What is there beside what the step is given and leaves: ``num_bytes`` whatever is chosen, and what a ``node``
-    uses by its choice, that of the kernel ``at`` a level and a position in it. ``passing`` is what of that is no
+    """What is there beside what the step is given and leaves: ``num_bytes`` whatever is chosen, less what fast memory
+    may hold of all, and what a ``node`` uses by its choice, that of the kernel ``at`` a level and a position in it.
+    ``passing`` is what of that is no
     temporary itself, ``read`` what it is for a value that is read. Of the arguments in ``least`` no more than that many
     bytes are counted besides.
     """
@@ -57,50 +62,58 @@ class Need:
     least: Mapping[int, int]
 
 
-def needs(wiring: Wiring, *, with_results: bool, doubt: float) -> Iterator[Need]:
+def needs(wiring: Wiring, *, with_results: bool, doubt: float, fast_bytes: int) -> Iterator[Need]:
     """What each product of a step needs, then what is needed most of the rest. ``with_results`` counts what the step
-    leaves where it is made. Temporaries count up to ``doubt`` times as many bytes as there are.
+    leaves where it is made. Temporaries count up to ``doubt`` times as many bytes as there are; ``fast_bytes`` of them
+    may lie elsewhere, in values that are no larger.
     """
     most = 0
-    for flow, level, here in _flows(wiring, with_results=with_results, doubt=doubt):
-        most = max(most, int(here.max(initial=0.0)))
+    for flow, level, here in _flows(wiring, with_results=with_results, doubt=doubt, fast_bytes=fast_bytes):
+        most = max(most, _beyond(here, fast_bytes))
         for position in level.kernels:
             for number in level.program.kernels[position].ops:
                 if level.graph.ops[number].kind in PRODUCTS:
-                    yield flow.product(position, number, int(here[number]), doubt)
+                    yield flow.product(position, number, here[:, number], doubt)
     yield Need(num_bytes=most, least={})
 
 
-def needed_in_all(wiring: Wiring, *, with_results: bool) -> int:
+def needed_in_all(wiring: Wiring, *, with_results: bool, fast_bytes: int) -> int:
     """What all devices together hold at least beside some operation, as ``needs`` counts it, however it is split: of a
-    ``wiring`` that splits nothing, without what fills up tiles.
+    ``wiring`` that splits nothing, without what fills up tiles. ``fast_bytes`` all of them have.
     """
-    flows = _flows(wiring, with_results=with_results, doubt=1.0, padded=False)
-    return max(int(here.max(initial=0.0)) for _, _, here in flows)
+    flows = _flows(wiring, with_results=with_results, doubt=1.0, fast_bytes=fast_bytes, padded=False)
+    return max(_beyond(here, fast_bytes) for _, _, here in flows)
+
+
+def _beyond(here: Beside, fast_bytes: int) -> int:
+    """The most that is beside some operation, but for what fast memory holds."""
+    return int((here[0] - np.minimum(here[1], fast_bytes)).max(initial=0.0))
 
 
 def _flows(
-    wiring: Wiring, *, with_results: bool, doubt: float, padded: bool = True
-) -> Iterator[tuple[_Flow, Level, NDArray[np.float64]]]:
+    wiring: Wiring, *, with_results: bool, doubt: float, fast_bytes: int, padded: bool = True
+) -> Iterator[tuple[_Flow, Level, Beside]]:
     """Each level with what has to be there beside each of its operations, what is around it too."""
     held: dict[int, list[Span]] = {}
     for span in spans(wiring, with_results=with_results):
         held.setdefault(span.level, []).append(span)
-    waiting = [(wiring.levels[0], 0)]
+    waiting = [(wiring.levels[0], np.zeros(2))]
     for level, outside in waiting:
-        flow = _Flow(wiring, level, held.get(level.number, []), padded=padded)
-        here = outside + flow.num_bytes / doubt
+        flow = _Flow(wiring, level, held.get(level.number, []), fast_bytes=fast_bytes, padded=padded)
+        here = outside[:, None] + np.concatenate([flow.num_bytes, flow.pairs], axis=1) / doubt
         for position, numbers in level.inner.items():
             loop = level.program.kernels[position].ops[-1]
-            waiting += [(wiring.levels[number], int(here[loop])) for number in numbers]
+            waiting += [(wiring.levels[number], here[:, loop]) for number in numbers]
         yield flow, level, here
 
 
 class _Flow:
-    """What depends on what in a level. ``num_bytes`` is what has to be there beside each operation."""
+    """What depends on what in a level. ``num_bytes`` is what has to be there beside each operation, and what of that
+    fast memory may hold, which has ``fast_bytes``.
+    """
 
-    def __init__(self, wiring: Wiring, level: Level, held: Sequence[Span], *, padded: bool) -> None:
-        self.wiring, self.level = wiring, level
+    def __init__(self, wiring: Wiring, level: Level, held: Sequence[Span], *, fast_bytes: int, padded: bool) -> None:
+        self.wiring, self.level, self.fast_bytes = wiring, level, fast_bytes
         graph = level.graph
         self.makers = {value: number for number, op in enumerate(graph.ops) for value in op.results}
         self.before = before(graph, self.makers)
@@ -108,7 +121,7 @@ class _Flow:
         self.left = left(graph, self.makers)
         self.least: dict[int, int] = {}
         self.until: dict[int, dict[int, int]] = {}
-        self.num_bytes = np.zeros(len(graph.ops))
+        self.num_bytes = np.zeros((2, len(graph.ops)))
         made_by = {value: kernel for kernel in level.program.kernels for value in kernel.writes}
         readers: dict[int, list[Kernel]] = {}
         for kernel in level.program.kernels:
@@ -140,7 +153,25 @@ class _Flow:
                     lasting.append((wide, self._until(each, value, graph.values[value].bits)))
             maker = self.makers[product]
             itself = 0 if self._is_filled_in_turns(value, maker) else 1 << maker
-            self.num_bytes += most_bytes(lasting, reached[maker] & ~itself, len(graph.ops))
+            most = most_bytes(lasting, reached[maker] & ~itself, len(graph.ops))
+            self.num_bytes += np.array([most, np.where(most <= fast_bytes, most, 0)])
+        self.pairs = np.array(list(self._pairs(padded=padded))).reshape(-1, 2).T
+
+    def _pairs(self, *, padded: bool) -> Iterator[tuple[int, int]]:
+        """What each value takes beside the other that it is computed of number by number, where it is not as wide and
+        so lies elsewhere: both are there when it is made, however late that is. Then what of that fast memory may hold.
+        What rows are looked up in is made for that, whatever it is (v3, v5e and v6e; GPUs may look up in passing).
+        """
+        graph = self.level.graph
+        if not self.wiring.reshards.target.is_tpu:
+            return
+        tables = {op.operands[0] for op in graph.ops if op.kind == GATHER} & self.level.source.keys() - self.left
+        found = {value: self._least_bytes(value, padded=padded)[1] for value in tables} | self.least
+        for value, least in found.items():
+            made_of = next((each for each in self._back(self._alone(value)) if each in self.least), None)
+            if made_of is not None and graph.values[made_of].bits != graph.values[value].bits:
+                both = least, self.least[made_of]
+                yield sum(both), sum(each for each in both if each <= self.fast_bytes)
 
     def _is_filled_in_turns(self, value: int, maker: int) -> bool:
         """Whether a loop of several turns makes a value of what holds nothing yet: it lies there during all of them."""
@@ -248,8 +279,8 @@ class _Flow:
         is_wide = self.level.graph.values[made].bits >= bits or made in self.fleeting
         return made not in kernel.writes and is_wide and self._alone(made) == each
 
-    def product(self, position: int, number: int, num_bytes: int, doubt: float) -> Need:
-        """What a product needs of a kernel's at a position; the rest is beside it."""
+    def product(self, position: int, number: int, here: Beside, doubt: float) -> Need:
+        """What a product needs of a kernel's at a position; the rest is beside it, ``here``."""
         graph, node = self.level.graph, self.level.kernels[position]
         op, kernel = graph.ops[number], self.level.program.kernels[position]
         local = self._parts(position, number)
@@ -277,6 +308,8 @@ class _Flow:
         made = (made // 8 / doubt).astype(np.int64) if local else np.zeros_like(used)
         sums = np.array([bool(each and each[3]) for each in local], bool) if local else np.zeros(len(used), bool)
         at, passing = (self.level.number, position), used + np.where(sums, made, 0)
+        near = here[1] + sum(int(each[each <= self.fast_bytes].max(initial=0)) for each in (*reading.values(), made))
+        num_bytes = int(here[0] - min(near, self.fast_bytes))
         return Need(num_bytes=num_bytes, node=node, at=at, used=used + made, passing=passing, read=reading, least=least)
 
     def _roots(self, op: Op) -> dict[int, tuple[int, int]]:
@@ -292,8 +325,10 @@ class _Flow:
                 found[path[-1]] = place, min(self.level.graph.values[value].bits for value in path)
         return found
 
-    def _back(self, value: int) -> Iterator[int]:
+    def _back(self, value: int | None) -> Iterator[int]:
         """A value, and what it is computed of number by number and of nothing else that is as large."""
+        if value is None:
+            return
         yield value
         while value not in self.least and (made_of := self._alone(value)) is not None:
             value = made_of

@@ -47,8 +47,7 @@ def with_needs(
     wiring: Wiring, problem: Problem, limit_bytes: int, place: NDArray[np.int64], chip: Chip, needed: Sequence[Need]
 ) -> Problem:
     """The problem with rows that are sure: what is there all the time, and besides that what is ``needed`` in whatever
-    order the step is computed (``needs``). Temporaries of which fast memory may hold some are counted beyond
-    that. ``place`` has the problem's node for each of the wiring's.
+    order the step is computed (``needs``). ``place`` has the problem's node for each of the wiring's.
     """
     lent = is_tight(limit_bytes, chip.hbm_bytes)  # then temporaries may lie where results will
     level = wiring.levels[0]
@@ -64,7 +63,7 @@ def with_needs(
         if need.node is not None and need.used is not None:
             pieces.append((need.node, need.used, (row, row + 1)))
     least = limit_bytes - least_bytes(wiring, chip)
-    beside = [chip.buffer_vmem_most_bytes - need.num_bytes - sum(need.least.values()) for need in needed]
+    beside = [-need.num_bytes - sum(need.least.values()) for need in needed]
     return replace(
         problem,
         piece_nodes=np.array([int(place[node]) for node, *_ in pieces], np.int64),
