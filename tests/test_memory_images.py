@@ -356,3 +356,20 @@ def test_the_gradient_of_a_kernel_reads_a_single_picture_in_four_rows_on_v3(smal
     op = Op(kind="convolution", operands=(0, 1), results=(2,), attributes=KERNEL_GRADIENT)
     found = copied_whole(of_ops((picture, back, kernel), (op,), (0, 1), (2,)), smallest, early=False)
     assert [each.num_bytes for each in found] == [64 * 64 * 128 * 2 * count for count in rows]
+
+
+@pytest.mark.parametrize(("with_bias", "copies"), [(True, 2), (False, 1)])
+def test_what_comes_back_to_a_single_image_in_parts_is_no_copy_on_v3(*, with_bias: bool, copies: int) -> None:
+    """As compiled for v3 of nets of 32, 64 and 64 features and of 32, 256 and 64, windows that move on or not: what
+    comes back lies in bf16[1,64,64,256]{3,1,2,0}, 2 MiB, and what a bias' gradient is added up beside in four rows.
+    """
+    picture, back, kernel = Value((1, 64, 64, 32), "f32"), Value((1, 64, 64, 64), "f32"), Value((3, 3, 32, 64), "f32")
+    ops = (
+        Op(kind="tanh", operands=(1,), results=(2,)),
+        Op(kind="reduce", operands=(2,), results=(3,)),
+        Op(kind="convolution", operands=(0, 2), results=(4,), attributes=KERNEL_GRADIENT),
+    )
+    graph = of_ops((picture, back, back, Value((64,), "f32"), kernel), ops, (0, 1), (3, 4)).graph
+    made = Kernel(ops=(0, 1), reads=(1,), writes=(2, 3)) if with_bias else Kernel(ops=(0,), reads=(1,), writes=(2,))
+    program = Program(graph=graph, kernels=(made, Kernel(ops=(2,), reads=(0, 2), writes=(4,))))
+    assert len(list(copied_whole(program, 2, early=False))) == copies

@@ -227,7 +227,8 @@ def copied_whole(program: Program, smallest: int, *, early: bool) -> Iterator[Be
 
     Those are not cut, as others are: both an argument and what comes back to it lie whole, their features on the lanes
     of two rows at least. The former is copied just before, or ``early``, before what comes back is computed. Seen on
-    v4, v5e and v6e; on v3, where the argument's copy has four rows, however few its features are.
+    v4, v5e and v6e; on v3, where the argument's copy has four rows, however few its features are. There nothing is
+    copied of what comes back to a single image, if nothing is added up beside it: parts come back whole in one row.
     """
     graph = program.graph
     maker = {value: point for point, kernel in enumerate(program.kernels) for value in kernel.writes}
@@ -246,7 +247,13 @@ def copied_whole(program: Program, smallest: int, *, early: bool) -> Iterator[Be
             if is_few and padded_bytes(whole) < _whole_bytes(whole, image):
                 first, rows = maker.get(back, point) if early else point, FIRST_ROWS if is_single else 1
                 yield Beside(argument, (first, point), rows * _whole_bytes(replace(whole, dtype=NARROW), image))
-                yield Beside(back, (point, point), _whole_bytes(replace(graph.values[back], dtype=NARROW), of))
+                if not (is_single and whole.shape[image.batch] == 1 and _is_made_alone(program, maker.get(back))):
+                    yield Beside(back, (point, point), _whole_bytes(replace(graph.values[back], dtype=NARROW), of))
+
+
+def _is_made_alone(program: Program, point: int | None) -> bool:
+    """Whether a kernel leaves nothing but one array, as those without a bias' gradient do."""
+    return point is not None and len(program.kernels[point].writes) == 1
 
 
 def _beside_lanes(graph: Graph, op: Op, point: int, wanted: Mapping[tuple[int, ...], Lying]) -> Iterator[Beside]:
