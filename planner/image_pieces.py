@@ -49,6 +49,15 @@ def pieces_of(body: Graph, *, fewest: int = 2) -> Iterator[Piece]:
                 yield Piece(part, whole, image, part in cut, is_gradient, is_gradient and part == op.operands[1])
 
 
+def with_lanes(shape: Shape, image: Image) -> Image:
+    """An image's dims as loops lay it out: a single one has the last of its places for the batch, which features share
+    lanes and rows with, as v4 and v5p have it.
+    """
+    if shape[image.batch] != 1:
+        return image
+    return Image(image.features, max(dim for dim in range(len(shape)) if dim not in image))
+
+
 def looped_images(graph: Graph) -> dict[Shape, Image]:
     """The images, by their shape, that loops of several turns take in pieces, or put together of these."""
     return {body.shape(piece.whole): piece.image for body, piece in _pieces(graph)}
@@ -73,6 +82,12 @@ def is_turned_for_gradient(body: Graph, piece: Piece) -> bool:
     """Whether a gradient of a kernel has a piece's batch on the lanes: it does where both ways pad alike."""
     features, batch = features_and_batch(body, piece)
     return piece.is_of_gradient and not batch_on_lanes(batch, features, NARROW_BITS)
+
+
+def lies_turned(body: Graph, piece: Piece) -> bool:
+    """Whether a piece leaves fewer lanes empty with what stands for its batch on them than with its features."""
+    image = with_lanes(body.shape(piece.whole), piece.image)
+    return batch_on_lanes(*features_and_batch(body, piece._replace(image=image)), NARROW_BITS)
 
 
 def features_and_batch(body: Graph, piece: Piece) -> tuple[int, int]:

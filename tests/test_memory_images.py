@@ -14,9 +14,9 @@ from meshwright.planner.kinds import REDUCE_SCATTER
 from meshwright.planner.memory import memory
 from meshwright.planner.memory.fast.accessed import bytes_per_s, took_s
 from meshwright.planner.memory.flow.flow import flow
-from meshwright.planner.memory.narrow_copies import NarrowCopies, wanted_copies
+from meshwright.planner.memory.narrow_copies import NarrowCopies, narrow_copies, wanted_copies
 from meshwright.planner.memory.tensors.convolved import copied_whole, shifted_images, widened_images
-from meshwright.planner.memory.tensors.taken_in_pieces import beside_loops, more_bytes
+from meshwright.planner.memory.tensors.taken_in_pieces import Alone, beside_loops, more_bytes
 from meshwright.planner.memory.tensors.temporaries import temporary_bytes
 from meshwright.planner.topology import physical
 from programs import CONVOLVED, KERNEL_GRADIENT, of_ops
@@ -234,6 +234,32 @@ def test_few_features_a_turn_lay_all_of_an_image_with_its_batch_on_the_lanes() -
     assert not turned_shapes(in_turns(4, 2, 1).graph)  # one turn is no loop
 
 
+def test_a_single_image_that_turns_fill_has_its_places_on_the_lanes() -> None:
+    """As compiled for v4, bf16[1,128,128,256]{2,3,1,0}, and for v5p, bf16[1,64,64,256]{2,3,1,0} in 4 MiB, not 2; one
+    that fewer features leave emptier than its places lies so too where turns convolve all of it, but a copy does not:
+    bf16[1,128,128,32]{2,3,1,0} takes 1 MiB on v5p, its copy for each turn 8.
+    """
+    filled = in_turns(1, 8, 4, fills=True)
+    assert temporary_bytes(filled)(filled.graph, 3) == 64 * 128 * 128 * 4
+    assert [each.value for each in beside_loops(filled) if isinstance(each, Alone)] == [3]
+    read = in_turns(1, 2, 4, fills=True)
+    assert temporary_bytes(read)(read.graph, 2) == 64 * 32 * 128 * 4
+    copies = [each.num_bytes for each in beside_loops(read) if each.value == 0]
+    assert copies == [64 * 64 * 2 * 128 * 2]
+
+
+def test_a_convolution_leaves_nothing_near_on_v5p() -> None:
+    """As compiled for v5p: what a turn makes for two devices, bf16[1,128,128,2,4], lies in the large memory, its parts
+    are near; on v4 both are.
+    """
+    program = in_turns(1, 8, 4, fills=True)
+    held = flow(program, temporary_bytes(program), lambda body: 0)
+    for machine, near in (("v5p:2x2x1", [False, True]), ("v4:2x2x1", [True, True])):
+        chip = physical(mw.loads(f"meshwright: 1\ntopology: {machine}\n").topology).chip
+        wanted = wanted_copies(program, narrow_copies(program, held, chip, {}), chip, ())
+        assert [each.left_near for each in wanted if each.num_bytes == 2 * 64 * 64 * 4 * 128] == near
+
+
 def test_what_a_turn_puts_into_an_image_is_made_and_then_taken_apart() -> None:
     """As compiled for v5e: f32[4,256,256,2,8] takes 256 MiB and its two parts as much, eight features on the lanes."""
     made = [each.num_bytes for each in beside_loops(in_turns(4, 8, 4, fills=True))]
@@ -330,3 +356,20 @@ def test_the_gradient_of_a_kernel_reads_a_single_picture_in_four_rows_on_v3(smal
     op = Op(kind="convolution", operands=(0, 1), results=(2,), attributes=KERNEL_GRADIENT)
     found = copied_whole(of_ops((picture, back, kernel), (op,), (0, 1), (2,)), smallest, early=False)
     assert [each.num_bytes for each in found] == [64 * 64 * 128 * 2 * count for count in rows]
+
+
+@pytest.mark.parametrize(("with_bias", "copies"), [(True, 2), (False, 1)])
+def test_what_comes_back_to_a_single_image_in_parts_is_no_copy_on_v3(*, with_bias: bool, copies: int) -> None:
+    """As compiled for v3 of nets of 32, 64 and 64 features and of 32, 256 and 64, windows that move on or not: what
+    comes back lies in bf16[1,64,64,256]{3,1,2,0}, 2 MiB, and what a bias' gradient is added up beside in four rows.
+    """
+    picture, back, kernel = Value((1, 64, 64, 32), "f32"), Value((1, 64, 64, 64), "f32"), Value((3, 3, 32, 64), "f32")
+    ops = (
+        Op(kind="tanh", operands=(1,), results=(2,)),
+        Op(kind="reduce", operands=(2,), results=(3,)),
+        Op(kind="convolution", operands=(0, 2), results=(4,), attributes=KERNEL_GRADIENT),
+    )
+    graph = of_ops((picture, back, back, Value((64,), "f32"), kernel), ops, (0, 1), (3, 4)).graph
+    made = Kernel(ops=(0, 1), reads=(1,), writes=(2, 3)) if with_bias else Kernel(ops=(0,), reads=(1,), writes=(2,))
+    program = Program(graph=graph, kernels=(made, Kernel(ops=(2,), reads=(0, 2), writes=(4,))))
+    assert len(list(copied_whole(program, 2, early=False))) == copies

@@ -18,16 +18,19 @@ from .tensors.across_loops import copied_across
 from .tensors.convolved import copied_whole, laid_bytes, shifted_images, smallest_batch, widened_images
 from .tensors.kept_parts import kept_parts
 from .tensors.scattered_images import copied_for_convolutions
-from .tensors.taken_in_pieces import beside_loops
+from .tensors.taken_in_pieces import Alone, beside_loops
 from .tensors.taken_whole import beside_whole, whole_bytes
 
 
 class NarrowCopies(NamedTuple):
-    """Copies by their buffers: the values, of those below zero from when to when they are there, and their bytes."""
+    """Copies by their buffers: the values, of those below zero from when to when they are there, and their bytes; and
+    those that are ``Alone``.
+    """
 
     values: Mapping[int, int]
     spans: Mapping[int, Span]
     num_bytes: Mapping[int, int]
+    alone: frozenset[int] = frozenset()
 
 
 NO_COPIES = NarrowCopies({}, {}, {})
@@ -55,10 +58,12 @@ def narrow_copies(program: Program, flow: Flow, chip: Chip | None, images: Copie
     widened = widened_images(program, smallest_batch(chip), near_bytes)
     shifted = (*shifted_images(program, smallest_batch(chip), early=early), *widened)
     across = (*copied_across(program, early=early), *kept_parts(program, smallest_batch(chip), laid))
+    alone = set[int]()
     for number, beside in enumerate((*loops, *rows, *whole, *shifted, *beside_whole(program), *across)):
         buffer = -1 - 3 * len(graph.values) - number
         copies[buffer], spans[buffer], narrow[buffer] = beside
-    return NarrowCopies(copies, spans, narrow)
+        alone |= {buffer} if isinstance(beside, Alone) else set()
+    return NarrowCopies(copies, spans, narrow, frozenset(alone))
 
 
 def wanted_copies(program: Program, found: NarrowCopies, chip: Chip, images: Container[int]) -> list[Wanted]:
@@ -76,7 +81,7 @@ def wanted_copies(program: Program, found: NarrowCopies, chip: Chip, images: Con
                     num_bytes=found.num_bytes[buffer],
                     uses=[last],
                     made=first,
-                    left_near=True,
+                    left_near=buffer not in found.alone or chip.products_into_vmem,
                     saved_s=(1 + times) * found.num_bytes[buffer] / bytes_per_s(chip),
                 )
             )

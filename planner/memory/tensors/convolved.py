@@ -11,7 +11,7 @@ from ...chip import Chip
 from ...cut_images import SMALLEST_WITHOUT_VMEM, cut_convolutions, of_arguments, smallest_whole, with_margins
 from ...fusion.nature import BROADCAST, ELEMENTWISE
 from ...graph import Graph, Op, Value
-from ...image_pieces import pieces_of, turned_shapes
+from ...image_pieces import lies_turned, pieces_of, turned_shapes, with_lanes
 from ...images import (
     CONVOLUTION,
     Image,
@@ -29,7 +29,7 @@ from ...kernels import Program
 from ...whole_images import added_whole, kept_whole, made_whole
 from .gathered_images import turned_for_gradients
 from .scattered_images import shapes_in_rows
-from .taken_in_pieces import NARROW, Beside, rounded_fills
+from .taken_in_pieces import NARROW, Alone, Beside, rounded_fills
 from .tiles import ROWS, Sizes, aligned, padded_bytes, round_up, tile_rows
 
 CUT_COPIES, NEAREST, PARTS = 2, 3, 8
@@ -164,11 +164,13 @@ def _wanted(graph: Graph) -> dict[tuple[int, ...], Lying]:
             for value, image in images_of(inner, op):
                 for each in (value, *_put_together(value, joined, inner)):
                     shape = inner.shape(each)
+                    image = image if inner is graph else with_lanes(shape, image)
                     wanted.setdefault(shape, Lying(image, inner is graph and shape not in turned, shape in turned))
         for body in op.bodies if op.turns else ():
-            for piece in pieces_of(body):
-                shape = body.shape(piece.whole)
-                wanted.setdefault(shape, Lying(piece.image, False, shape in turned))
+            for piece in pieces_of(body, fewest=1):
+                shape, image = body.shape(piece.whole), with_lanes(body.shape(piece.whole), piece.image)
+                is_turned = shape in turned or (image != piece.image and lies_turned(body, piece))
+                wanted.setdefault(shape, Lying(image, False, is_turned))
     return wanted
 
 
@@ -225,13 +227,18 @@ def copied_whole(program: Program, smallest: int, *, early: bool) -> Iterator[Be
 
     Those are not cut, as others are: both an argument and what comes back to it lie whole, their features on the lanes
     of two rows at least. The former is copied just before, or ``early``, before what comes back is computed. Seen on
-    v4, v5e and v6e; on v3, where the argument's copy has four rows, however few its features are.
+    v4, v5e and v6e; on v3, where the argument's copy has four rows, however few its features are. There nothing is
+    copied of what comes back to a single image, if nothing is added up beside it: parts come back whole in one row.
     """
     graph = program.graph
     maker = {value: point for point, kernel in enumerate(program.kernels) for value in kernel.writes}
+    wanted = _wanted(graph) if graph.nesting and CONVOLUTION in graph.kinds else {}
     for point, kernel in enumerate(program.kernels) if CONVOLUTION in graph.kinds else ():
         for op in [graph.ops[number] for number in kernel.ops]:
-            if op.kind != CONVOLUTION or not _reads_whole(graph, op):
+            if op.kind != CONVOLUTION:
+                continue
+            yield from _beside_lanes(graph, op, point, wanted)
+            if not _reads_whole(graph, op):
                 continue
             (argument, image), (back, of) = images_of(graph, op)
             whole = graph.values[argument]
@@ -240,7 +247,24 @@ def copied_whole(program: Program, smallest: int, *, early: bool) -> Iterator[Be
             if is_few and padded_bytes(whole) < _whole_bytes(whole, image):
                 first, rows = maker.get(back, point) if early else point, FIRST_ROWS if is_single else 1
                 yield Beside(argument, (first, point), rows * _whole_bytes(replace(whole, dtype=NARROW), image))
-                yield Beside(back, (point, point), _whole_bytes(replace(graph.values[back], dtype=NARROW), of))
+                if not (is_single and whole.shape[image.batch] == 1 and _is_made_alone(program, maker.get(back))):
+                    yield Beside(back, (point, point), _whole_bytes(replace(graph.values[back], dtype=NARROW), of))
+
+
+def _is_made_alone(program: Program, point: int | None) -> bool:
+    """Whether a kernel leaves nothing but one array, as those without a bias' gradient do."""
+    return point is not None and len(program.kernels[point].writes) == 1
+
+
+def _beside_lanes(graph: Graph, op: Op, point: int, wanted: Mapping[tuple[int, ...], Lying]) -> Iterator[Beside]:
+    """The copies of a single image that loops have with its places on the lanes, for the gradient of a kernel of
+    several places.
+    """
+    for value, image in images_of(graph, op) if wanted and is_gradient_of_kernel(graph, op) else ():
+        held = graph.values[value]
+        lying = wanted.get(held.shape)
+        if lying and lying.image not in (image, image[::-1]) and not is_of_one_place(graph, op):
+            yield Alone(value, (point, point), _whole_bytes(replace(held, dtype=NARROW), image))
 
 
 def shifted_images(program: Program, smallest: int, *, early: bool = False) -> Iterator[Beside]:

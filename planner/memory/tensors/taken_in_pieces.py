@@ -22,10 +22,20 @@ from ...image_pieces import (
     NARROW_BITS,
     Shape,
     is_turned_for_gradient,
+    lies_turned,
     pieces_of,
     turned_shapes,
+    with_lanes,
 )
-from ...images import CONVOLUTION, Image, laid_elements, longest_window
+from ...images import (
+    CONVOLUTION,
+    Image,
+    batch_on_lanes,
+    images_of,
+    is_gradient_of_kernel,
+    laid_elements,
+    longest_window,
+)
 from ...kernels import Program
 from .tiles import aligned, padded_bytes, padding_growth
 
@@ -44,6 +54,10 @@ class Beside(NamedTuple):
     num_bytes: int
 
 
+class Alone(Beside):
+    """What a convolution makes of its own, or a copy, which no other kernel computes (``Chip.products_into_vmem``)."""
+
+
 def beside_loops(program: Program, *, early: bool = False, in_turn: int = 0) -> Iterator[Beside]:
     """What lies beside images for loops: parts that are cut out of them before, copies that lie otherwise, and what is
     put into them: what a convolution makes for two devices, beside what it and those before it made, taken apart.
@@ -60,6 +74,9 @@ def beside_loops(program: Program, *, early: bool = False, in_turn: int = 0) -> 
     for point, loop in enumerate(graph.ops[kernel.ops[-1]] for kernel in program.kernels):
         for body in loop.bodies[:1] if loop.kind == "while" else ():
             given = dict(zip((*body.arguments, *body.results), (*loop.operands, *loop.results), strict=False))
+            for value, image in _singles_read(body).items() if loop.turns else ():
+                copy = replace(body.values[value], dtype=NARROW)
+                yield Alone(given[value], (point, point), _laid_bytes(copy, image))
             for piece in pieces_of(body, fewest=1):
                 value, part = given.get(piece.whole), body.values[piece.part]
                 is_single = part.shape[piece.image.batch] == 1 and (piece.is_read or not loop.turns)
@@ -84,12 +101,27 @@ def beside_loops(program: Program, *, early: bool = False, in_turn: int = 0) -> 
                     shape = resized(part.shape, piece.image.features, part.shape[piece.image.features] // BOTH_WAYS)
                     num_bytes = _laid_bytes(Value(shape, NARROW if value in narrow else part.dtype), piece.image)
                     taken_apart = whole.shape not in turned
-                    if not 0 < _longest_window(body) <= in_turn:
+                    if with_lanes(whole.shape, piece.image) != piece.image and lies_turned(body, piece):
+                        yield Alone(value, (point, point), BOTH_WAYS * num_bytes)
+                        sizes = [BOTH_WAYS * num_bytes]
+                    elif not 0 < _longest_window(body) <= in_turn:
                         sizes = [BOTH_WAYS * num_bytes] * (_num_made(body) + taken_apart)
                     else:
                         sizes = [BOTH_WAYS * num_bytes] + [num_bytes] * BOTH_WAYS * taken_apart
                     for size in sizes:
                         yield Beside(value, (point, point), size)
+
+
+def _singles_read(body: Graph) -> dict[int, Image]:
+    """The single images that a loop's turns convolve whole, and copy for it: those that have their places on lanes."""
+    found = dict[int, Image]()
+    for op in body.ops:
+        for value, image in images_of(body, op) if op.kind == CONVOLUTION else ():
+            lying = with_lanes(body.shape(value), image)
+            is_read = lying != image and value in body.arguments and not is_gradient_of_kernel(body, op)
+            if is_read and batch_on_lanes(*(body.shape(value)[dim] for dim in lying), NARROW_BITS):
+                found[value] = image
+    return found
 
 
 def more_bytes(loop: Op, narrow: Container[int]) -> Iterator[int]:
