@@ -74,9 +74,9 @@ def beside_loops(program: Program, *, early: bool = False, in_turn: int = 0) -> 
     for point, loop in enumerate(graph.ops[kernel.ops[-1]] for kernel in program.kernels):
         for body in loop.bodies[:1] if loop.kind == "while" else ():
             given = dict(zip((*body.arguments, *body.results), (*loop.operands, *loop.results), strict=False))
-            for value, image in _singles_read(body).items() if loop.turns else ():
-                copy = replace(body.values[value], dtype=NARROW)
-                yield Alone(given[value], (point, point), _laid_bytes(copy, image))
+            for single, image in _singles_read(body).items() if loop.turns else ():
+                copy = replace(body.values[single], dtype=NARROW)
+                yield Alone(given[single], (point, point), _laid_bytes(copy, image))
             for piece in pieces_of(body, fewest=1):
                 value, part = given.get(piece.whole), body.values[piece.part]
                 is_single = part.shape[piece.image.batch] == 1 and (piece.is_read or not loop.turns)
@@ -119,7 +119,8 @@ def _singles_read(body: Graph) -> dict[int, Image]:
         for value, image in images_of(body, op) if op.kind == CONVOLUTION else ():
             lying = with_lanes(body.shape(value), image)
             is_read = lying != image and value in body.arguments and not is_gradient_of_kernel(body, op)
-            if is_read and batch_on_lanes(*(body.shape(value)[dim] for dim in lying), NARROW_BITS):
+            shape = body.shape(value)
+            if is_read and batch_on_lanes(shape[lying.features], shape[lying.batch], NARROW_BITS):
                 found[value] = image
     return found
 
