@@ -208,14 +208,17 @@ def test_what_ends_a_product_is_there_while_that_is_made_and_until_it_is_read() 
     assert solve(rows, time_limit_s=60).status == "infeasible"
 
 
+def is_proven_anywhere(pair: Pair, topology: str, mib: int) -> bool:
+    """Whether it is proven that no mesh of eight devices holds a step in so much."""
+    plan = asked(topology, "{a: 8}")
+    assert plan.topology is not None
+    return exceeds_anywhere(Drafts(*pair).graph(plan), plan.mesh, physical(plan.topology), mib * MIB, Known())
+
+
 @pytest.mark.parametrize(("mib", "proven"), [(27, True), (44, True), (45, False)])
 def test_what_no_mesh_can_hold_is_proven_without_one(mib: int, proven: bool) -> None:
     """What is found on a mesh of 4 x 2 cores takes 60 MiB, where 44 are proven to be too little."""
-    pair = small_steps.mlp(8192, 1024, 4096, 1, momentum=True)
-    plan = asked("v3:2x2", "{a: 8}")
-    assert plan.topology is not None
-    graph, machine = Drafts(*pair).graph(plan), physical(plan.topology)
-    assert exceeds_anywhere(graph, plan.mesh, machine, mib * MIB, Known()) == proven
+    assert is_proven_anywhere(small_steps.mlp(8192, 1024, 4096, 1, momentum=True), "v3:2x2", mib) == proven
 
 
 @pytest.mark.parametrize(("mib", "proven"), [(505, True), (580, False)])
@@ -223,11 +226,7 @@ def test_fast_memory_holds_none_of_what_is_larger_than_that(mib: int, proven: bo
     """A device's parts of 256 and 128 MiB of what is hidden are there at once, where 112 MiB of fast memory may be
     filled; what is found takes 550 MiB.
     """
-    pair = small_steps.mlp(65536, 2048, 8192, 1, momentum=True)
-    plan = asked("v5e:2x4", "{a: 8}")
-    assert plan.topology is not None
-    graph, machine = Drafts(*pair).graph(plan), physical(plan.topology)
-    assert exceeds_anywhere(graph, plan.mesh, machine, mib * MIB, Known()) == proven
+    assert is_proven_anywhere(small_steps.mlp(65536, 2048, 8192, 1, momentum=True), "v5e:2x4", mib) == proven
 
 
 @pytest.mark.parametrize(("mib", "proven"), [(51, True), (60, False)])
@@ -235,10 +234,7 @@ def test_what_rows_are_looked_up_in_is_beside_what_it_is_computed_of(mib: int, p
     """Scores of 16 MiB in bfloat16, which the gradient reads, and 32 in float32, though the labels' may be looked up
     when these are gone: without both 20 MiB would do.
     """
-    plan = asked("v3:2x2", "{a: 8}")
-    assert plan.topology is not None
-    graph, machine = Drafts(*scored()).graph(plan), physical(plan.topology)
-    assert exceeds_anywhere(graph, plan.mesh, machine, mib * MIB, Known()) == proven
+    assert is_proven_anywhere(scored(), "v3:2x2", mib) == proven
 
 
 def test_what_does_not_fit_in_one_order_of_kernels_is_not_proven_not_to() -> None:
