@@ -54,6 +54,10 @@ class FakeStep:
     tensors: tuple[Tensor, ...] = (W, X)
     priced: list[Plan] = field(default_factory=list)
     known: Mapping[str, Any] | None = None
+    foreseen: list[Plan] = field(default_factory=list)
+
+    def foresee(self, plan: Plan) -> None:
+        self.foreseen.append(plan)
 
     def given_under(self, plan: Plan) -> Mapping[str, Any]:
         return {}

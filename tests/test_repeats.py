@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.extend.core import jaxpr_as_fun
 from meshwright.backends.jax.drafts import Drafts
+from meshwright.backends.jax.lowered.step_graph import laid_out_graph
 from meshwright.backends.jax.repeats import shortened
 from meshwright.backends.jax.repeats.layers import families
 from meshwright.backends.jax.short_drafts import ShortDrafts
@@ -238,6 +239,18 @@ def test_the_shorter_step_takes_what_the_whole_one_does(kinds, rules) -> None:
     assert ours.peak_bytes == pytest.approx(theirs.peak_bytes, rel=0.15)
     assert short.lays_all(plan)
     assert theirs.step_time_s == pytest.approx(whole.estimate(replace(plan)).step_time_s, rel=1e-9)
+
+
+def test_a_plan_that_is_foreseen_is_priced_whole_before_it_is_asked_for() -> None:
+    model = Model(["dense"] * 8, "list")
+    whole = Drafts(model.step, model.arguments(rows=2048, wide=64))
+    short = ShortDrafts(whole)
+    with mock.patch("meshwright.backends.jax.step_drafts.laid_out_graph", wraps=laid_out_graph) as laid:
+        short.foresee(written("\n  params/body/3/up: _ _@x\n" + BY_ROWS))  # of no whole step
+        assert laid.call_count == 0
+        for ask in (short.foresee, lambda plan: whole.estimate(plan, once=True)):
+            ask(written(LAID))
+            assert laid.call_count == 1
 
 
 def test_what_the_shorter_step_takes_nearly_is_said_to_be() -> None:

@@ -593,7 +593,7 @@ class TellingFirst:
 
 @pytest.mark.parametrize("is_best", [True, False])
 def test_what_is_found_first_is_written_while_it_is_proven(is_best: bool) -> None:
-    """And is the plan where it is the best; else it is left, and the best is written."""
+    """And is the plan where it is the best, which the step is told of; else it is left, and the best is written."""
     best = {"params/w": (("a",), ()), "batch": ((), ())}
     told = best if is_best else {"params/w": ((), ("a",)), "batch": ((), ())}
     pool = TellingFirst(told, Event())
@@ -609,9 +609,11 @@ def test_what_is_found_first_is_written_while_it_is_proven(is_best: bool) -> Non
         assert pool.answered.wait(20)
         return written(layouts, plan, workload)
 
-    result, _, _ = ask(lambda plan: (1.0, 10), text="mesh: {a: 32}", pool=lambda: pool, minimise=minimise)
+    result, _, step = ask(lambda plan: (1.0, 10), text="mesh: {a: 32}", pool=lambda: pool, minimise=minimise)
     assert (result.status, result.step_time_s) == ("optimal", 1.0)
     assert tries == [(told, False), (best, is_best)]
+    assert result.plan is not None
+    assert [plan.rules for plan in step.foreseen] == ([result.plan.rules] if is_best else [])
 
 
 class TellingTwice(TellingFirst):

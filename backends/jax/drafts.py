@@ -12,7 +12,7 @@ from ...planner.estimate.figures import Estimate
 from ...planner.graph import Graph, Sharding
 from ...planner.search.floor import Products
 from .estimate import drafts_of, estimate, graph_of
-from .layouts import given_in_place
+from .layouts import StepLayouts, given_in_place
 from .tag_values import call_values, given_values, lays_out, tag_values
 from .trace import Traced
 from .workload import PyTree, Step, arguments_of
@@ -70,6 +70,10 @@ class Drafts:
             self._lays_out[plan.remat] = lays_out(traced)
         return given_values(traced, given_in_place(plan, traced)) if self._lays_out[plan.remat] else {}
 
+    def layouts(self, plan: Plan) -> StepLayouts:
+        """The layouts of a complete plan. Raises ``PlanError`` for one that is not legal."""
+        return self._drafts.layouts(plan, self.step, self.args)
+
     @cached_property
     def remat_policies(self) -> tuple[str, ...]:
         """The policies worth trying; ``none`` alone where the step marks no blocks."""
@@ -110,6 +114,9 @@ class Drafts:
             once=once,
             nearly=nearly,
         )
+
+    def foresee(self, plan: Plan) -> None:
+        """Of a plan that is likely to be the answer: there is nothing to make ready."""
 
     def products(self, plan: Plan) -> Products:
         """The matrix products of the step that a complete plan prices. Raises ``PlanError`` as ``estimate`` does."""

@@ -218,7 +218,7 @@ def _plan_problems(plan: Plan, workload: Drafts) -> list[Problem]:
 
 def _printer(workload: Drafts) -> Callable[[Plan], Fingerprint]:
     def of(plan: Plan) -> Fingerprint:
-        tensors = workload.tensors_under(plan.remat)
-        return fingerprint(workload.traced(plan.remat), resolve(plan, tensors).dims)
+        traced = workload.traced(plan.remat)
+        return fingerprint(traced, resolve(plan, traced.named_by(plan)).dims)
 
     return of

@@ -15,7 +15,6 @@ from ...planner.topology import physical
 from .drafts import Drafts
 from .estimate import argument_kinds
 from .graph_cache import Known
-from .layouts import step_layouts
 from .repeats import Short, inherited, shortened
 from .step_drafts import StepDrafts
 from .trace import Traced
@@ -80,13 +79,20 @@ class ShortDrafts(Drafts):
                 known.work(machine), plan.mesh, machine, limit_bytes=limit_bytes, notes=notes, tariffs=tariffs
             )
 
+    def foresee(self, plan: Plan) -> None:
+        """Prices a plan that is likely to be the answer for the whole step. Raises ``PlanError`` for one that is not
+        legal.
+        """
+        if self.lays_all(plan):
+            self._whole.estimate(plan, once=True)
+
     def lays_all(self, plan: Plan) -> bool:
         """Whether a plan lays out each argument and result of the whole step as what stands for it.
 
         Raises ``PlanError`` where it is not legal for the whole step.
         """
-        short, traced = self._steps.short(plan.remat), self._whole.traced(plan.remat)
-        layouts = step_layouts(plan, traced)
+        short, layouts = self._steps.short(plan.remat), self._whole.layouts(plan)
+        traced = layouts.traced
         edges = {tensor.path: tensor for tensor in (*traced.arguments, *traced.results)}
         pairs = ((edges[gone], edges[other]) for gone, other in short.stands_for.items()) if short else ()
         return all(layouts.of(gone) == layouts.of(other) for gone, other in pairs)

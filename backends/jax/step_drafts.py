@@ -114,7 +114,7 @@ class StepDrafts:
 
     def lowered(self, plan: Plan, step: Step, args: Sequence[PyTree]) -> StepGraph:
         """The same without a draft: sooner where no other plan follows."""
-        return laid_out_graph(plan, step_layouts(plan, self.traced(step, args, plan.remat)), self._donate_argnums)
+        return laid_out_graph(plan, self.layouts(plan, step, args), self._donate_argnums)
 
     @uncollected()
     def unlaid(self, plan: Plan, step: Step, args: Sequence[PyTree]) -> Graph:

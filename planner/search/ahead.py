@@ -82,6 +82,9 @@ class Ahead:
         with suppress(_OvertakenError, PlanError):  # of which it is told when it is its turn
             written = self._pen.write(one, before=look, of=(first.layouts, first.objective_s), proven_s=0.0)
             self._firsts[one.candidate.index] = first, written
+            if self._pen.clock.left_s > self._pen.clock.elapsed_s:
+                look()
+                self._pen.workload.foresee(written.plan)
         return not self._pen.clock.stopped and self._solving.solves(one)
 
     def _write_ahead(self) -> bool:

@@ -63,6 +63,11 @@ class Workload(Protocol):
         gets a convolution wrong).
         """
 
+    def foresee(self, plan: Plan) -> None:
+        """Is told, while there is nothing else to do, of a plan that is likely to be the answer: what is made ready
+        for it changes nothing. Raises ``PlanError`` for one that is not legal.
+        """
+
 
 def decided_remat(plan: Plan) -> Remat | None:
     """The remat policy that a plan says; None where it says none, or leaves it open."""
@@ -125,6 +130,11 @@ class Rematerialised:
         """The price of a plan."""
         self.before()
         return self.workload.estimate(plan, nearly=nearly)
+
+    def foresee(self, plan: Plan) -> None:
+        """Makes ready what the answer takes."""
+        self.before()
+        self.workload.foresee(plan)
 
 
 def lying(graph: Graph) -> dict[str, Sharding]:

@@ -54,6 +54,9 @@ class _BottomUp:
         for reads in nodes.reads:
             for read in reads:
                 self.readers[read] = self.readers.get(read, 0) + 1
+        self.needs = [nodes.inside.get(node, frozenset[str]()) for node in range(len(self.after))]
+        for node, kind in nodes.resource.items():
+            self.needs[node] = frozenset([kind])
         self.in_use = dict.fromkeys(nodes.most, 0)
         self.now_s = 0.0
         self.placed_s = [0.0] * len(self.after)
@@ -71,20 +74,13 @@ class _BottomUp:
     def run(self) -> Nodes:
         """The order."""
         while self.ready:
-            free = self.ready
-            if any(taken >= self.nodes.most[kind] for kind, taken in self.in_use.items()):
-                free = [node for node in self.ready if self._is_free(node)] or self.ready
+            free, needs = self.ready, self.needs
+            if taken := {kind for kind, count in self.in_use.items() if count >= self.nodes.most[kind]}:
+                free = [node for node in free if not needs[node] or needs[node].isdisjoint(taken)] or free
             node = self._best(free) if len(free) > 1 else free[0]
             self.ready.remove(node)
             self._place(node)
         return self.placed[::-1]
-
-    def _is_free(self, node: int) -> bool:
-        """Whether what a node takes, or needs inside, is not taken."""
-        nodes, kind = self.nodes, self.nodes.resource.get(node)
-        if kind is not None:
-            return self.in_use[kind] < nodes.most[kind]
-        return not any(self.in_use[each] >= nodes.most[each] for each in nodes.inside.get(node, ()))
 
     def _best(self, free: Nodes) -> int:
         """The node that comes next, by the rules of ``ReadySetLt`` in their order."""

@@ -308,11 +308,13 @@ def in_order_of_use(graph: Graph, ops: Sequence[int]) -> tuple[int, ...]:
 
 def kernel_graph(graph: Graph, kernel: Kernel) -> tuple[Graph, tuple[int, ...]]:
     """A kernel as a graph of its own, without layouts, and the numbers that its values have in the whole: what it reads
-    comes first, in the order in which the kernel is handed it.
+    comes first, in the order in which the kernel is handed it, single numbers last, in the order in which it reads
+    them: several kernels share these, the first of which has them made.
     """
     ops = [graph.ops[number] for number in kernel.ops]
     made = {v for op in ops for v in op.results}
-    given = sorted({v for op in ops for v in op.operands} - made)
+    read = dict.fromkeys(v for op in ops for v in op.operands if v not in made)
+    given = [*sorted(v for v in read if graph.shape(v)), *(v for v in read if not graph.shape(v))]
     numbers = tuple(dict.fromkeys((*given, *(v for op in ops for v in (*op.operands, *op.results)))))
     place = {number: position for position, number in enumerate(numbers)}
     small = tuple(
