@@ -161,6 +161,34 @@ def test_sums_that_others_wait_for_are_apart_from_the_last_ones() -> None:
     assert joint_sums(made.graph, read_uses(made.graph).makers, {"x": 4}) == ((5, 7),)
 
 
+def test_the_last_sum_is_one_with_what_a_sum_over_other_devices_waits_for() -> None:
+    """As compiled for v5e and v6e."""
+    kernels = [
+        *[("dot_general", (0, 1), (2,)), ("all-reduce", (2,), (3,)), ("dot_general", (3, 1), (4,))],
+        *[("all-reduce", (4,), (5,)), ("exponential", (1,), (6,)), ("dot_general", (0, 6), (7,))],
+        *[("all-reduce", (7,), (8,)), ("exponential", (5,), (9,)), ("exponential", (8,), (10,))],
+    ]
+    made = with_axes(program([(1024, 1024)] * 11, kernels, (0, 1), (9, 10)), {5: ("y",)})
+    assert groups(made) == [{3, 8}]
+
+
+@pytest.mark.parametrize(
+    ("needing", "expected"),
+    [("1110", [{6, 9, 12}]), ("11100", [{6, 9, 12}, {15, 18}]), ("10", [{6, 9}])],
+)
+def test_what_was_too_much_for_one_is_none_with_what_that_needs(needing: str, expected: list[set[int]]) -> None:
+    """As compiled for v5e: of sums of 40 MiB some need one of 4 MiB."""
+    shapes = [(1024, 1024)] * 4 + [(10240, 1024)] * (3 * len(needing))
+    kernels = [("dot_general", (0, 1), (2,)), ("all-reduce", (2,), (3,))]
+    for place, needs in enumerate(needing):
+        first = 5 + 3 * place
+        kernels += [("dot_general", (1, 3 if needs == "1" else 0), (first,)), ("all-reduce", (first,), (first + 1,))]
+        kernels.append(("exponential", (first + 1,), (first + 2,)))
+    results = tuple(range(7, 5 + 3 * len(needing), 3))
+    made = with_axes(program([*shapes, (1,), (1,), (1,)], kernels, (0, 1), results), {})
+    assert groups(made) == expected
+
+
 def test_kernels_that_wait_for_a_sum_wait_for_all_that_are_one_with_it() -> None:
     """Otherwise what makes the second would be merged with what reads the first: as compiled for v5e, where labels are
     looked up behind the product that theirs is one with.

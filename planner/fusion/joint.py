@@ -2,12 +2,14 @@
 
 It goes through them from the end, each once all that reads it has been, and takes to the first whatever does not depend
 on those it has, nor they on it, and does not make too much of it: of 40, 90, 40, 10, 40 and 30 MiB those of 40, 40, 10
-and 30 are one, and what nothing waits for is one with the last of a chain (small programs for v5e). What depends on one
-of them then depends on all that this needs. They sum one dtype, however that is rounded later, over the same devices,
+and 30 are one, and what nothing waits for is one with the last of a chain (small programs for v5e). What was too much
+for one is no part of another with those that were left because they depend on it, or it on them (v5e: of 40 MiB four
+times, three of which need one of 4, those three are one, and the others apart). What depends on one of them then
+depends on all that this needs. They sum one dtype, however that is rounded later, over the same devices,
 whatever made what they add up: products, reductions or rows that are looked up (programs for v3 to v6e: the labels'
 scores are one with a product's sum if that comes first, or else with the vocabulary's). Of tpu7x, whose other
 cores sum, devices are written down in one way for products and in another for reductions, which keeps these apart, but
-over all devices. Those that no other waits for are none with those that one does.
+over all devices.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from ..partition.layout import ways
 from .nature import AFTER, IN_PASSING, PRODUCTS, REDUCE
 
 LIMIT_BYTES = 120 << 20
-PRODUCT, REDUCTION, ALIKE = "product", "reduce", "alike"
+PRODUCT, REDUCTION, ALIKE, BEYOND = "product", "reduce", "alike", "beyond"
 NO_MESH = MappingProxyType[str, int]({})
 MOST_BEFORE = 16
 """Through how many operations it is looked what a sum adds up."""
@@ -51,7 +53,7 @@ def joint_sums(
         is_last = not awaited & bits[number]
         way = ALIKE if is_whole or not offloads else _written(graph, makers, op) or (REDUCTION if is_last else "")
         if way:
-            keys[number] = keys[number], is_last, way, graph.values[op.operands[0]].dtype
+            keys[number] = keys[number], way, graph.values[op.operands[0]].dtype
             waiting.append(number)
     return tuple(_groups(graph, waiting, keys, {number: needs[number] for number in keys}, bits))
 
@@ -130,13 +132,14 @@ def _written(graph: Graph, makers: Mapping[int, int], summed: Op) -> str:
 def _groups(
     graph: Graph,
     waiting: Sequence[int],
-    keys: Mapping[int, Hashable],
+    keys: dict[int, Hashable],
     needs: dict[int, int],
     bits: Mapping[int, int],
 ) -> Iterator[tuple[int, ...]]:
     """The values of those that are one, of at least two each."""
     while waiting:
-        group = _first_group(graph, waiting, keys, needs, bits)
+        group, beyond = _first_group(graph, waiting, keys, needs, bits)
+        keys.update((number, (keys[number], BEYOND)) for number in beyond)
         taken = set(group)
         waiting = [number for number in waiting if number not in taken]
         if len(group) > 1:
@@ -161,8 +164,9 @@ def _first_group(
     keys: Mapping[int, Hashable],
     needs: Mapping[int, int],
     bits: Mapping[int, int],
-) -> list[int]:
-    group, total, members, needed = list[int](), 0, 0, 0
+) -> tuple[list[int], list[int]]:
+    """Those that are one with the first, and what would be too much."""
+    group, beyond, total, members, needed = list[int](), list[int](), 0, 0, 0
     for number in waiting:
         if keys[number] != keys[waiting[0]] or needs[number] & members or needed & bits[number]:
             continue
@@ -172,7 +176,9 @@ def _first_group(
             total += num_bytes
             members |= bits[number]
             needed |= needs[number]
-    return group
+        else:
+            beyond.append(number)
+    return group, beyond
 
 
 def wait_for_all(joint: Joint, maker: Mapping[int, int], needs: Mapping[int, set[int]]) -> list[int]:
