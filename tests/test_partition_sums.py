@@ -51,13 +51,14 @@ def test_sums_that_are_moved_apart_are_not_joined() -> None:
     assert found.ops == ops
 
 
-@pytest.mark.parametrize("begins_empty", [True, False])
+@pytest.mark.parametrize("begins", ["broadcast_in_dim", "allocate", "copy"])
 @pytest.mark.parametrize("read_by", [None, "reader", "result"])
 @pytest.mark.parametrize("moved_by", ["transpose", "convert"])
 def test_what_turns_add_up_is_added_over_devices_behind_the_loop(
-    begins_empty: bool, read_by: str | None, moved_by: str
+    begins: str, read_by: str | None, moved_by: str
 ) -> None:
-    """Microbatches' gradients: ``carry + transpose(all_reduce(part))``, unless a turn reads what it has so far.
+    """Microbatches' gradients: ``carry + transpose(all_reduce(part))``, unless a turn reads what it has so far. What is
+    filled, or only allocated, it need not be added to.
 
     Narrow ones that are added up wide are wide behind it.
     """
@@ -75,13 +76,14 @@ def test_what_turns_add_up_is_added_over_devices_behind_the_loop(
     values = (square, square, part, part, square, square, part)
     body = of_ops(values, tuple(ops), (0, 1), (5, 5) if read_by == "result" else (5, 1)).graph
     loop = Op(kind="while", operands=(2, 1), results=(3, 4), bodies=(body,), trips=8)
-    begin = Op(kind="broadcast_in_dim" if begins_empty else "copy", operands=(0 if begins_empty else 1,), results=(2,))
+    given = {"broadcast_in_dim": (0,), "allocate": (), "copy": (1,)}[begins]
+    begin = Op(kind=begins, operands=given, results=(2,))
     found = sum_behind_loops(of_ops((number, *(square,) * 4), (begin, loop), (0, 1), (3,)).graph)
     turns = [times for _, op, times in found.walk() if op.kind == ALL_REDUCE]
     assert turns == [8 if read_by else 1]
     if read_by is None:
         kinds = [op.kind for op in found.ops]
-        assert kinds == [begin.kind, "while", ALL_REDUCE, *([] if begins_empty else ["add"])]
+        assert kinds == [begin.kind, "while", ALL_REDUCE, *(["add"] if begins == "copy" else [])]
         assert found.ops[-1].results == found.results
         assert [op.kind for op in found.ops[1].bodies[0].ops] == ["dot_general", moved_by, "add"]
         assert {found.values[v].dtype for op in found.ops if op.kind == ALL_REDUCE for v in op.results} == {"f32"}

@@ -13,7 +13,7 @@ import small_steps
 from extent import some
 from meshwright.planner.program.pricing import rough
 from meshwright.planner.program.pricing.choices import Choice
-from meshwright.planner.program.pricing.rough import worth
+from meshwright.planner.program.pricing.rough import Worth, saving_too_much, worth
 from meshwright.planner.program.program import Program
 from small_steps import program_of
 
@@ -46,6 +46,9 @@ class FakeCosts:
     def multiplying_s(self, choice: Choice) -> float:
         return 2.0
 
+    def computing_s(self, choice: Choice) -> float:
+        return self.computed_s[choice]
+
     def seconds(self, choice: Choice) -> float:
         self.priced.append(choice)
         return self.sent_s[choice] + self.computed_s[choice]
@@ -68,6 +71,19 @@ def test_what_sends_far_more_than_the_best_takes_is_known_roughly(monkeypatch: p
     assert found(*several) == ([(42.0, 3.0), (10.0, None), (30.0, None), (33.0, 3.0)], ["b", "c"])
 
 
+@pytest.mark.parametrize(("best_s", "rounding_s", "is_rough"), [(0.4, 5.0, True), (1.0, 5.0, False), (0.4, 3.0, False)])
+def test_what_saves_more_than_it_can_is_known_roughly_where_it_is_far_from_the_best(
+    best_s: float, rounding_s: float, is_rough: bool
+) -> None:
+    """Two savings each spare a product what it waits for: of 1 + 9 seconds both leave 3, for the product takes 2."""
+    best, other = (Choice(layouts=(((name,),),), asking=()) for name in "ab")
+    costs: Any = FakeCosts({best: 1.0, other: 1.0}, {best: best_s, other: 9.0}, [])
+    every = [Worth(choice, costs.seconds(choice)) for choice in (best, other)]
+    options: Any = SimpleNamespace(savings={7: np.array([0.0, 4.0])}, rounded={8: np.array([0.0, rounding_s])})
+    found = [(one.seconds, one.roughly) for one in saving_too_much(costs, every, options)]
+    assert found == [(1.0 + best_s, None), (3.0, 7.0) if is_rough else (10.0, None)]
+
+
 def test_of_choices_whose_edge_lies_alike_the_one_that_takes_least_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rough, "FEW", 1)
     least, priced = found(("a", 1.0, 1.0), ("b", 50.0, 9.0), ("b", 51.0, 1.0), ("a", 40.0, 1.0))
@@ -81,8 +97,10 @@ def both(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tup
     pair, topology, mesh = STEPS[request.param]
     monkeypatch.setattr(rough, "FEW", 1)
     monkeypatch.setattr(rough, "FAR", 1.5)
+    monkeypatch.setattr(rough, "FARTHER", 0.1)
     some = program_of(pair, topology, mesh)
     monkeypatch.setattr(rough, "FAR", math.inf)
+    monkeypatch.setattr(rough, "FARTHER", math.inf)
     return some, program_of(pair, topology, mesh)
 
 

@@ -17,7 +17,7 @@ from ...kinds import ALL_REDUCE
 from ...lookups import SCATTER
 
 _MOVES = frozenset({"transpose", "reshape", "convert"})
-_EMPTY = frozenset({"broadcast_in_dim", "constant"})
+_EMPTY = frozenset({"broadcast_in_dim", "constant", "allocate"})
 
 
 class _Sum(NamedTuple):

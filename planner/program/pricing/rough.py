@@ -8,16 +8,23 @@ is said beyond their prices there.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 from .choices import Choice
 from .costs import Costs
+from .options import Options
 
 FEW = 32
 """Of a kernel of so many choices at most all are priced."""
 FAR = 3.0
 """How many times what the best choice takes in all one has to send to be known roughly."""
+
+
+FARTHER = 2.0
+"""How many times what the best choice takes one takes that saves too much, for that to be known roughly."""
 
 
 class Worth(NamedTuple):
@@ -65,6 +72,22 @@ def _priced(costs: Costs, every: Sequence[Choice]) -> list[Worth]:
         if one.seconds < least_s:
             least_s, rest_s = one.seconds, one.seconds - sent
     return [one for one in found if one is not None]
+
+
+def saving_too_much(costs: Costs, found: Sequence[Worth], options: Options) -> Iterator[Worth]:
+    """The choices, roughly those whose savings are together more than they can be: each by itself spares a product what
+    it waits for, and none of them spares it the multiplying. Only those far from the best: what a choice takes that
+    saves nothing is lost.
+    """
+    less = np.sum([*options.savings.values(), *options.rounded.values()], axis=0)
+    least_s = min((one.seconds for one in found), default=0.0)
+    for one, less_s in zip(found, np.broadcast_to(less, len(found)).tolist(), strict=True):
+        product_s = costs.multiplying_s(one.choice) if less_s and one.roughly is None else 0.0
+        known_s = one.seconds - costs.computing_s(one.choice) + product_s if product_s else 0.0
+        if known_s > max(one.seconds - less_s, FARTHER * least_s):
+            yield Worth(one.choice, known_s, one.seconds - known_s)
+        else:
+            yield one
 
 
 def _exactly(costs: Costs, one: Worth) -> Worth:

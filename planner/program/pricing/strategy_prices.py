@@ -16,7 +16,7 @@ from ..step.pieces import Pieces
 from .choices import Among, Choice, choices
 from .costs import Costs, Pricing, Sum
 from .options import EachTurn, Options, Seconds
-from .rough import Worth, worth
+from .rough import Worth, saving_too_much, worth
 
 Exactly = Sequence[Choice | None]  # None of what is known roughly
 LITTLE = 1e-3
@@ -48,7 +48,12 @@ class StrategyPrices:
         costs = self.costs(blueprint.apart)
         among = self.among.get(id(blueprint)) if isinstance(self.among, Mapping) else self.among
         every = list(choices(blueprint.nest, self.pricing.mesh, among, self.order))
-        return self._options_of(blueprint, costs, worth(costs, every, blueprint.edge, exactly=self.exactly))
+        found = worth(costs, every, blueprint.edge, exactly=self.exactly)
+        options = self._options_of(blueprint, costs, found)
+        if self.exactly or costs.is_sending_all:
+            return options
+        roughly = list(saving_too_much(costs, found, options))
+        return options if roughly == found else self._options_of(blueprint, costs, roughly)
 
     def before_end(self, blueprint: Blueprint, found: Options, made: int) -> Options:
         """The strategies of a product apart from what ends it. What it takes less where it is handed a value it takes
