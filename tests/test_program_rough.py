@@ -71,7 +71,7 @@ def test_what_sends_far_more_than_the_best_takes_is_known_roughly(monkeypatch: p
     assert found(*several) == ([(42.0, 3.0), (10.0, None), (30.0, None), (33.0, 3.0)], ["b", "c"])
 
 
-@pytest.mark.parametrize(("best_s", "rounding_s", "is_rough"), [(0.4, 5.0, True), (1.0, 5.0, False), (0.4, 3.0, False)])
+@pytest.mark.parametrize(("best_s", "rounding_s", "is_rough"), [(1.4, 5.0, True), (1.6, 5.0, False), (1.4, 3.0, False)])
 def test_what_saves_more_than_it_can_is_known_roughly_where_it_is_far_from_the_best(
     best_s: float, rounding_s: float, is_rough: bool
 ) -> None:

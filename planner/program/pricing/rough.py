@@ -23,7 +23,7 @@ FAR = 3.0
 """How many times what the best choice takes in all one has to send to be known roughly."""
 
 
-FARTHER = 2.0
+FARTHER = 1.2
 """How many times what the best choice takes one takes that saves too much, for that to be known roughly."""
 
 
