@@ -249,6 +249,21 @@ tensors:
     assert found.step_time_s == pytest.approx(took_s)
 
 
+def test_no_plan_takes_less_than_is_proven_where_a_mask_is_spread_over_what_other_devices_have() -> None:
+    """A device that has one of all rows computes the mask as it selects, and nobody writes it."""
+
+    def step(x: jax.Array) -> jax.Array:
+        return jnp.tril(jnp.concatenate([jnp.tanh(x[..., 64:]), x[..., :64]], axis=-1))
+
+    x = shape(8, 64, 128, dtype=jnp.bfloat16)
+    by_hand = mw.loads(
+        "meshwright: 1\ntopology: cpu:8\nmesh: {a: 4, b: 2}\ntensors:\n  out: B@a+b ...\n  '**': replicate\n"
+    )
+    found = search(step, (x,), topology="cpu:8", mesh={"a": 4, "b": 2}, time_limit_s=20)
+    assert found.bound_s <= mw.estimate(by_hand, step, (x,)).step_time_s
+    assert found.step_time_s == pytest.approx(found.bound_s)
+
+
 def test_what_pads_move_between_devices_is_not_computed_in_passing() -> None:
     found = search(*moved(1, -2), topology="v3:2x2", time_limit_s=20)
     assert found.gap is not None
