@@ -96,6 +96,16 @@ def foretelling(batch: int = 32, length: int = 128, width: int = 512, words: int
     return small_steps.trained(loss, params, shape(batch, length, dtype=jnp.int32))
 
 
+def foretelling_given(batch: int, length: int, width: int, words: int) -> Pair:
+    """The same of vectors that are given, of which the largest number says what is to be foretold."""
+
+    def loss(params: dict[str, jax.Array], x: jax.Array) -> jax.Array:
+        says = jax.nn.log_softmax(x @ params["words"])[:, :-1]
+        return jnp.mean(jnp.take_along_axis(says, jnp.argmax(x[:, 1:, :8], -1)[..., None], -1))
+
+    return small_steps.trained(loss, {"words": shape(width, words)}, shape(batch, length, width))
+
+
 def foretelling_by_experts(batch: int = 64, length: int = 256, width: int = 256, words: int = 8192) -> Pair:
     """The same by one layer of experts: the head's product and its gradient read what lies otherwise before them."""
     groups, count, capacity, hidden = 32, 16, 64, 4 * width
@@ -247,6 +257,15 @@ tensors:
     found = search(*joined(), topology="v4:2x2x1", mesh={"a": 4, "b": 2}, time_limit_s=20)
     assert found.bound_s <= took_s
     assert found.step_time_s == pytest.approx(took_s)
+
+
+def test_no_plan_takes_less_than_is_proven_where_what_a_product_alone_reads_is_padded() -> None:
+    """The gradient of what all positions but the last say is brought elsewhere once, as the product reads it."""
+    step, args = foretelling_given(8, 64, 128, 512)
+    plan = "meshwright: 1\ntopology: cpu:8\nmesh: {a: 8}\ntensors:\n  params/**: _ _@a\n  batch0: replicate\n"
+    by_hand = mw.loads(plan + "  ops/loss/dot_general.0: B@a ...\n  ops/loss/take_along_axis.*.0: replicate\n")
+    found = search(step, args, topology="cpu:8", mesh={"a": 8}, time_limit_s=20)
+    assert found.bound_s <= mw.estimate(by_hand, step, args).step_time_s
 
 
 def test_no_plan_takes_less_than_is_proven_where_a_mask_is_spread_over_what_other_devices_have() -> None:
