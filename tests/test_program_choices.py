@@ -146,6 +146,27 @@ def test_the_choices_of_a_product_are_those_of_its_loops(mesh: dict[str, int], s
     assert laid(nest, mesh, a, b, c) == legal
 
 
+def test_what_a_view_joins_to_another_dim_is_gathered_behind_a_product() -> None:
+    """The minor half of the columns is a dim by itself behind the view, the major one goes on with the rows."""
+    drawing = Drawing()
+    a, b = drawing.arg(16, 4), drawing.arg(4, 64)
+    made = drawing.dot(a, b)
+    viewed = drawing.reshape(made, (16, 2, 32), ((0,), (1, 2)), ((0, 1), (2,)))
+    _, nest = one_op(drawing, viewed)
+    lies = laid(nest, {"x": 2}, b, made, viewed)
+    gathered, whole = (((), ("x",)), ((), ("x",))), ((), ())
+    assert {behind for *before, behind in lies if tuple(before) == gathered} == {whole, (("x",), ()), ((), ("x",))}
+
+
+def test_heads_that_a_view_joins_pass_on_how_they_are_split_and_nothing_is_gathered() -> None:
+    drawing = Drawing()
+    a, b = drawing.arg(16, 4), drawing.arg(4, 64)
+    made = drawing.dot(a, b)
+    viewed = drawing.reshape(made, (16, 2, 32), ((0,), (1, 2)), ((0,), (1,), (2,)))
+    _, nest = one_op(drawing, viewed)
+    assert not nest.gathers
+
+
 @pytest.mark.parametrize("mesh", MESHES)
 def test_the_choices_of_a_transpose_are_those_that_move_nothing(mesh: dict[str, int]) -> None:
     drawing = Drawing()

@@ -16,12 +16,13 @@ from ..step.nest import Form, Meeting, Nest
 class Split:
     """What one axis splits: a loop, and after it is added up another (None: every device has the sum). One place that
     is cut out of a loop is such a sum, unless it is ``kept`` where it is. Without the first what is viewed is split,
-    and what it is a view of is not.
+    and what it is a view of is not; ``gathered`` is the first before it is viewed, and then is split as after a sum.
     """
 
     loop: int | None = None
     then: int | None = None
     kept: bool = False
+    gathered: bool = False
 
 
 @record(frozen=True, slots=True)
@@ -144,6 +145,10 @@ def _splits(nest: Nest, size: int) -> Iterator[Split]:
                 yield Split(loop, then)
                 if any(loop in form.places for form in nest.forms):
                     yield Split(loop, then, kept=True)
+        if loop in nest.gathers:
+            behind = {each for form in nest.forms if loop in form.gathered for each in form.loops}
+            yield Split(loop, gathered=True)
+            yield from (Split(loop, then, gathered=True) for then in loops if then != loop and then in behind)
     yield from (Split(None, loop) for loop in loops if loop in nest.views)
 
 
@@ -166,6 +171,8 @@ def _used(nest: Nest, split: Split) -> tuple[Uses | None, frozenset[int]]:
 def _loop(form: Form, split: Split) -> int | None:
     if split.loop is None:
         return split.then if split.then in form.viewed and split.then in form.loops else None
+    if split.gathered and split.loop in form.gathered:
+        return split.then if split.then in form.loops else None
     is_after = split.loop in form.after and split.then in form.loops
     if split.loop in form.loops and not (is_after and not split.kept and split.loop in form.places):
         return split.loop

@@ -138,10 +138,20 @@ class Costs:
         return self.blueprint.is_free or is_selected or self.is_view(choice)
 
     def is_view(self, choice: Choice) -> bool:
+        """Whether it does nothing but spread what a device has of a value over nothing."""
+        return self.blueprint.spread is not None and self.is_viewed(choice, *self.blueprint.spread)
+
+    def is_viewed(self, choice: Choice, value: int, made: int) -> bool:
         """Whether a device spreads what it has of a value over nothing: other devices have the rest."""
-        form_of, ends = self.blueprint.nest.form_of, self.blueprint.spread
-        shapes = [self._shape(value, form_of[value], choice.layouts[form_of[value]]) for value in ends or ()]
-        return bool(shapes) and math.prod(shapes[0]) == math.prod(shapes[1])
+        form_of = self.blueprint.nest.form_of
+        shapes = [self._shape(each, form_of[each], choice.layouts[form_of[each]]) for each in (value, made)]
+        return math.prod(shapes[0]) == math.prod(shapes[1])
+
+    def read_s(self, choice: Choice, value: int) -> float:
+        """What reading a device's part of a value takes."""
+        form, speed, own = self.blueprint.nest.form_of[value], self.pricing.speed, self.blueprint.own.values[value]
+        part = Value(self._shape(value, form, choice.layouts[form]), own.dtype)
+        return padded_bytes(part) * speed.coefficients.byte_cycles / speed.clock_hz
 
     def _selected(self, choice: Choice) -> frozenset[Padding]:
         """Which of what only pads read are padded across devices, each of which then only selects what it keeps of its

@@ -108,11 +108,19 @@ class Strategies:
         one, both = self.prices.costs(own), replace(self.prices.costs(own), computed={}, beside=(place,))
         return np.array([both.computing_s(each) - one.computing_s(each) for each in chosen])
 
-    def views(self, graph: Graph, kernel: Kernel) -> NDArray[np.bool_]:
-        """Under which of the kernel's choices it only spreads what it reads, over what other devices have."""
-        blueprint, _, _ = self._asked(graph, kernel)
-        costs = self.prices.costs(blueprint.apart)
-        return np.array([costs.is_view(each) for each in self.of(graph, kernel).chosen])
+    def views(self, graph: Graph, kernel: Kernel) -> dict[int, tuple[NDArray[np.bool_], Seconds]]:
+        """By what the kernel reads only to spread it the choices under which that is over what other devices have, and
+        seconds of one run of reading it.
+        """
+        blueprint, numbers, _ = self._asked(graph, kernel)
+        costs, chosen = self.prices.costs(blueprint.apart), self.of(graph, kernel).chosen
+        return {
+            numbers[value]: (
+                np.array([costs.is_viewed(each, value, made) for each in chosen]),
+                np.array([0.0 if costs.is_view(each) else costs.read_s(each, value) for each in chosen]),
+            )
+            for value, made in blueprint.spreads.items()
+        }
 
     def sent(self, graph: Graph, kernel: Kernel, number: int) -> Seconds:
         """Seconds of one run, by the kernel's choices, that neighbours send each other for an operation."""

@@ -143,6 +143,15 @@ class Blueprint:
         return own.arguments[0], own.results[0]
 
     @cached_property
+    def spreads(self) -> dict[int, int]:
+        """What it reads only to spread it, each with what it makes of that."""
+        own, readers = self.own, self.own.reads()
+        found = {
+            op.operands[0]: op.results[0] for op in own.ops if op.kind == BROADCAST and readers[op.operands[0]] == 1
+        }
+        return dict([self.spread]) if self.spread else {v: made for v, made in found.items() if v in own.arguments}
+
+    @cached_property
     def lookups(self) -> tuple[Op, ...]:
         """Its operations that take rows of tables."""
         return tuple(op for op in self.own.ops if op.kind == GATHER)

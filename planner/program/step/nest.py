@@ -27,13 +27,15 @@ Dims = tuple[tuple[int, ...], ...]  # the loops of each dim
 class Form:
     """What values have in common that are laid out alike: the loops of their dims, and the loops that have been added
     up before them; ``places`` are those of dims of one place, which was cut out of them, ``viewed`` those that may be
-    split though what the values are views of is not.
+    split though what the values are views of is not, ``gathered`` those that may not be though what they are views of
+    is.
     """
 
     dims: Dims
     after: frozenset[int]
     places: frozenset[int] = frozenset()
     viewed: frozenset[int] = frozenset()
+    gathered: frozenset[int] = frozenset()
 
     @property
     def loops(self) -> tuple[int, ...]:
@@ -62,7 +64,8 @@ class Nest:
     and makes; ``windows`` are the loops that something slides along, or sorts. ``places`` has by value the loops of
     which it has one place: who has that adds it up with the others' zeros. ``views`` has, for each loop that is a minor
     one of a dim that a reshape makes several dims of, the values behind that: they may be split along it where the dim
-    is not, each device going on with its part of what it has.
+    is not, each device going on with its part of what it has. ``gathers`` has, for each loop that is a major one and,
+    where a reshape joins parts of dims, a minor one behind, the values behind that: who split it gather it there.
     """
 
     sizes: tuple[int, ...]
@@ -74,6 +77,7 @@ class Nest:
     windows: frozenset[int] = frozenset()
     places: Mapping[int, frozenset[int]] = field(default_factory=dict)
     views: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    gathers: Mapping[int, frozenset[int]] = field(default_factory=dict)
 
     @cached_property
     def alone(self) -> frozenset[int]:
@@ -107,7 +111,8 @@ class Nest:
     def _form(self, value: int) -> Form:
         after = frozenset(loop for loop, after in self.sums.items() if value in after)
         viewed = frozenset(loop for loop, behind in self.views.items() if value in behind)
-        return Form(self.dims[value], after, self.places.get(value, frozenset()), viewed)
+        gathered = frozenset(loop for loop, behind in self.gathers.items() if value in behind)
+        return Form(self.dims[value], after, self.places.get(value, frozenset()), viewed, gathered)
 
 
 def nest_of(graph: Graph, numbers: Sequence[int]) -> Nest:
@@ -243,6 +248,7 @@ def _numbered(
         windows=frozenset(windows),
         places=places,
         views=_views(ops, dims),
+        gathers=_gathers(ops, dims),
     )
 
 
@@ -260,6 +266,26 @@ def _views(ops: Sequence[Op], dims: Mapping[int, Dims]) -> dict[int, frozenset[i
         for loop in (each for dim in dims[op.results[0]][:-1] for each in dim) if op.kind == TOP_K else ():
             found.setdefault(loop, []).append(op)
     return {loop: _after(ops, several) for loop, several in found.items()}
+
+
+def _gathers(ops: Sequence[Op], dims: Mapping[int, Dims]) -> dict[int, frozenset[int]]:
+    """By loop that is the major one of a dim before a reshape and a minor one behind it, where a part of one dim is
+    joined to another, the values behind that, in kernels of products: no layout of these goes on there.
+    """
+    found: dict[int, list[Op]] = {}
+    for op in ops if not PRODUCTS.isdisjoint(op.kind for op in ops) else ():
+        for loop in _joined(dims[op.operands[0]], dims[op.results[0]]) if op.kind == RESHAPE else ():
+            found.setdefault(loop, []).append(op)
+    return {loop: _after(ops, several) for loop, several in found.items()}
+
+
+def _joined(given: Dims, made: Dims) -> Iterator[int]:
+    """Of dims of which parts are joined to others the loops that are major ones no more."""
+    whole = [set(dim) for dim in given]
+    for dim in made:
+        parts = [own for own in whole if not own.isdisjoint(dim)]
+        if len(parts) > 1 and any(own - {*dim} for own in parts):
+            yield from {own[0] for own in given if own} & {*dim[1:]}
 
 
 def _loops(number: Mapping[int, int], own: Sequence[Atom], factors: Iterable[int]) -> frozenset[int]:

@@ -8,14 +8,14 @@ lies. The product's kernel still has its operations, and is priced with them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from ...fusion.nature import BROADCAST, ELEMENTWISE, PRODUCTS, VIEWS
 from ...graph import Graph
 from ...kernels import Kernel, Program
 from ...lookups import LOOK_UP
-from .nest import SLICE
+from .nest import CUTS, SLICE
 
 SIMPLE = ELEMENTWISE | VIEWS | {BROADCAST, "iota", "constant"}
 HANDED = PRODUCTS | LOOK_UP
@@ -30,11 +30,12 @@ def with_passing_apart(program: Program, passing: dict[int, Kernel]) -> Program:
     """
     graph = program.graph
     makers = {value: number for number, op in enumerate(graph.ops) for value in op.results}
+    often = graph.reads()
     kernels: list[Kernel] = []
     apart: set[int] = set()
     for kernel in program.kernels:
         bodies = tuple(with_passing_apart(body, passing) for body in kernel.bodies)
-        handed = () if bodies else tuple(_handed(graph, kernel, makers))
+        handed = () if bodies else tuple(_handed(graph, kernel, makers, often))
         for part in handed:
             (value,) = part.writes
             if value not in apart:
@@ -100,8 +101,10 @@ def own_reads(graph: Graph, kernel: Kernel) -> tuple[int, ...]:
     return tuple(value for value in kernel.reads if value in operands)
 
 
-def _handed(graph: Graph, kernel: Kernel, makers: dict[int, int]) -> Iterable[Kernel]:
-    """A kernel for each operand of those that is smaller than what it is simply computed of in passing."""
+def _handed(graph: Graph, kernel: Kernel, makers: dict[int, int], often: Mapping[int, int]) -> Iterable[Kernel]:
+    """A kernel for each operand of those that is smaller than what it is simply computed of in passing; of what is
+    padded too where one product alone reads it.
+    """
     inside = set(kernel.ops)
     operands = (v for n in kernel.ops if graph.ops[n].kind in HANDED for v in graph.ops[n].operands)
     for value in dict.fromkeys(operands):
@@ -110,7 +113,7 @@ def _handed(graph: Graph, kernel: Kernel, makers: dict[int, int]) -> Iterable[Ke
         ops, reads = _made_of(graph, value, inside, makers)
         kinds = {graph.ops[number].kind for number in ops}
         is_less = bool(kinds & (ELEMENTWISE | {SLICE})) and _bytes(graph, reads) > _bytes(graph, (value,))
-        if is_less and kinds <= SIMPLE | {SLICE}:
+        if is_less and kinds <= SIMPLE | (CUTS if often[value] == 1 else {SLICE}):
             yield Kernel(ops=ops, reads=reads, writes=(value,))
 
 

@@ -1,4 +1,4 @@
-"""What kernels make that only spreads read: where a device spreads its part over nothing, it is computed in passing."""
+"""What kernels make that others only spread: a device that spreads its part over nothing computes it in passing."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from .wires import Level, Port, Wiring
 
 
 def pass_on_viewed(wiring: Wiring, level: Level, reading: Reading) -> None:
-    """Takes off what writing such a value takes, by choices under which it is read as it lies, for nothing."""
+    """Takes off what writing such a value and reading it takes, by choices under which it is read as it lies."""
     graph, strategies = level.graph, wiring.strategies
     for node, kernel in reading.kernels.items():
-        blueprint, _ = strategies.known.blueprint(graph, kernel)
-        for value in kernel.reads if blueprint.spread else ():
+        blueprint, numbers = strategies.known.blueprint(graph, kernel)
+        for value in [numbers[place] for place in blueprint.spreads]:
             maker = level.source[value].node if value in level.source else None
             made = None if maker is None else reading.kernels.get(maker)
             if maker is None or made is None or not _is_for_one(level, reading, made, value):
                 continue
-            views = strategies.views(graph, kernel)
+            views, read_s = strategies.views(graph, kernel)[value]
             if views.any():
                 source, target = (Port(each, tuple(wiring.nodes[each].layouts[value])) for each in (maker, node))
                 same = np.array([[one == other for other in target.layouts] for one in source.layouts])
-                written_s = wiring.nodes[maker].costs
-                wiring.join_up(source, target, np.where(same & views[None, :], -written_s[:, None], 0.0))
+                spared_s = wiring.nodes[maker].costs[:, None] + wiring.nodes[node].times * read_s[None, :]
+                wiring.join_up(source, target, np.where(same & views[None, :], -spared_s, 0.0))
 
 
 def _is_for_one(level: Level, reading: Reading, made: Kernel, value: int) -> bool:
