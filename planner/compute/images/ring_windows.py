@@ -77,7 +77,9 @@ def ring_windows_of(graph: Graph, op: Op, manner: Manner) -> Windows | None:
     room = FEW if entering < FEW and not is_gradient else room
     passes = has_gaps and not manner.apart_operations and (manner.packs_all or not _leaves_in_pieces(graph, op))
     share = ONE_IMAGE if is_single else GAPS if passes else 1.0
-    is_loaded = passes and manner.packs_all and batch > 1 and not (turned or is_gradient or _leaves_in_pieces(graph, op))
+    is_loaded = (
+        passes and manner.packs_all and batch > 1 and not (turned or is_gradient or _leaves_in_pieces(graph, op))
+    )
     if is_loaded:
         operations, share = GAPPED_OPERATIONS + GAPPED_TAP_OPERATIONS * math.prod(window), 1.0
     enters_turned = turned and not (is_gradient or has_gaps or _leaves_in_pieces(graph, op))
