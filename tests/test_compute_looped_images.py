@@ -152,6 +152,26 @@ def test_an_image_with_gaps_and_its_batch_on_the_lanes_fills_no_depth() -> None:
     assert cycles == pytest.approx(4_753_781, rel=0.1)
 
 
+@pytest.mark.parametrize(
+    ("kind", "window", "entering", "leaving", "cycles"),
+    [
+        ("v6e", 3, 32, 32, 37_887),  # the kernel is brought to the squares
+        ("v6e", 3, 16, 64, 21_105),  # 19460 and, with what was added up before, 22750
+        ("v6e", 1, 32, 32, 8_365),  # 5810 and 10920
+        ("v5e", 3, 16, 32, 50_790),
+    ],
+)
+def test_a_ring_brings_the_kernel_of_images_with_gaps_to_the_squares_at_each_tap(
+    kind: str, window: int, entering: int, leaving: int, cycles: int
+) -> None:
+    """As compiled, of two images of 32x32 places between which gaps are put."""
+    image, made = Value((2, 32, 32, entering), "bf16"), Value((2, 64, 64, leaving), "bf16")
+    kernel = Value((window, window, entering, leaving), "bf16")
+    op = Op(kind="convolution", operands=(0, 1), results=(2,), attributes={**CONVOLVED, "lhs_dilation": (2, 2)})
+    graph = Graph(values=(image, kernel, made), ops=(op,), arguments=(0, 1), results=(2,))
+    assert squares_or_vectors(kind, graph) == pytest.approx(cycles, rel=0.06)
+
+
 @pytest.mark.parametrize(("gradient", "cycles"), [(False, 2_475_054), (True, 1_122_229)])
 def test_pictures_whose_few_features_go_round_a_ring_share_no_depth(gradient: bool, cycles: int) -> None:
     """A stem of 64 features over 16 devices, of which a turn makes four of each of two, as compiled for v5e."""

@@ -192,8 +192,9 @@ def in_turns(batch: int, features: int, trips: int, *, fills: bool = False, is_m
 
 def test_what_chips_count_of_convolutions_in_rings() -> None:
     """As the logs of memory space assignment have it: v6e's units, 38 us for one of 3 x 3 in a ring of 4 whose bytes
-    take 6, and on v4 the bytes of what is made for two devices and taken apart, 137 us a turn that fills
-    f32[2,56,56,64], which is 3 MiB.
+    take 6, and on v4 and v5e the bytes of what is made for two devices and taken apart, 137 us a turn that fills
+    f32[2,56,56,64], which is 3 MiB. On v5e two loops that fill bf16[4,64,64,128] and [4,64,64,256] take 830 us in five
+    turns each, where the units take 350 and 1030.
     """
     program = in_turns(2, 8, 4, fills=True)
     loop = program.kernels[-1]
@@ -207,7 +208,7 @@ def test_what_chips_count_of_convolutions_in_rings() -> None:
         chip = catalogue()[name]
         scanned, round_ = (tuple(took_s(each, chip))[-1][0] for each in (program, replace(program, kernels=kernels)))
         found[name] = round_ / scanned
-    assert found["v5e"] < 1.2
+    assert found["v5e"] < 0.95  # bytes alone: less than a scan of the same, whose units count
     assert found["v6e"] > 1.5
     assert found["v4"] > 2
     assert list(more_bytes(program.graph.ops[-1], ())) == [(5 * 8 - 2 * 4) << 20]

@@ -107,8 +107,29 @@ class Merging:
         for position, first in enumerate(numbers):
             for second in numbers[position + 1 :]:
                 alive = first in groups and second in groups and groups[first].space == groups[second].space
-                if alive and self._read_alike(value, first, second) and not self._is_awaited(first, second):
+                alike = alive and self._read_alike(value, first, second) and self._total_alike(first, second)
+                if alike and not self._is_awaited(first, second):
                     self._merge(first, second)
+
+    def _total_alike(self, first: int, second: int) -> bool:
+        """Whether neither of two groups adds up all that it goes through in another dtype than the other leaves or
+        adds up: such a total is a kernel of its own. A loss in float32 of images that loops make, beside a gradient
+        that is bfloat16 (seen on v4, v5e, v5p and v6e).
+        """
+        one, other = self._reached(self.groups[first]), self._reached(self.groups[second])
+        totals = [{dtype for dtype, is_total in found if is_total} for found in (one, other)]
+        dtypes = [{dtype for dtype, _ in found} for found in (one, other)]
+        return totals[0] <= dtypes[1] and totals[1] <= dtypes[0]
+
+    def _reached(self, group: Group) -> set[tuple[str, bool]]:
+        """The dtypes of what a group leaves, or adds up, and whether that to a single number."""
+        graph = self.graph
+        ops = [graph.ops[root] for root in group.roots]
+        values = [op.operands[0] if op.kind == REDUCE else op.results[0] for op in ops]
+        return {
+            (graph.values[value].dtype, op.kind == REDUCE and graph.values[op.results[0]].num_elements == 1)
+            for op, value in zip(ops, values, strict=True)
+        }
 
     def _is_awaited(self, first: int, second: int) -> bool:
         """Whether one of two groups computes in passing what the other makes, and reads besides what is made of that:

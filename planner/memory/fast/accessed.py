@@ -57,16 +57,17 @@ def _turn_s(body: Program, loop: Op, chip: Chip, fills: Callable[[], frozenset[i
     """The seconds of a turn of a loop, or of another body; ``fills`` says what is rounded of what loops fill.
 
     Where kernels of convolutions go round a ring some chips count all that the compiler writes there, as it is priced:
-    what is multiplied, put together and taken apart takes longer than its bytes (``Chip.whole_image_loops``). On v4 it
-    counts the bytes of what is made for two devices too, and images whole that pieces are cut out of (its log).
+    what is multiplied, put together and taken apart takes longer than its bytes (``Chip.whole_image_loops``). Others
+    count bytes alone, those of what is made for two devices too, and images whole that pieces are cut out of (the logs
+    of nets for v4 and v5e, where units take twice as long).
     """
     scanned = is_scan(loop, body.graph)
     if loop.turns and not scanned and chip.whole_image_loops and CONVOLUTION in body.graph.kinds:
         return sum(price.seconds for price in price_at(body, speed_of(chip), trips=loop.turns))
-    taken = sum(map(max, took_s(body, chip, scanned=scanned, in_loop=bool(loop.turns))))
-    if loop.turns and not scanned and CONVOLUTION in body.graph.kinds and speed_of(chip).coefficients.common_bytes:
-        taken += sum(more_bytes(loop, fills())) / bytes_per_s(chip)
-    return taken
+    took = took_s(body, chip, scanned=scanned, in_loop=bool(loop.turns))
+    if loop.turns and not scanned and CONVOLUTION in body.graph.kinds:
+        return sum(moved_s for moved_s, _ in took) + sum(more_bytes(loop, fills())) / bytes_per_s(chip)
+    return sum(map(max, took))
 
 
 def uses(
