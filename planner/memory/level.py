@@ -98,7 +98,6 @@ def level(step: Scheduled, chip: Chip | None) -> Level:
     """The buffers of a whole step in its order, on a chip."""
     graph = step.program.graph
     donated = {step.flow.buffer.get(graph.results[result], -1) for result in graph.aliases}
-    donated |= in_donated_place(step.program, step.flow) | in_results_place(step.program, step.flow)
     where = Where(chip, graph.mesh)
     is_tpu = on_tpu(chip)
     copied = {} if not is_tpu else copied_arguments(step.program, step.flow, smallest_batch(chip))
@@ -106,6 +105,7 @@ def level(step: Scheduled, chip: Chip | None) -> Level:
     found = NO_COPIES if not is_tpu else narrow_copies(step.program, step.flow, chip, copied)
     more = [] if chip is None else wanted_copies(step.program, found, chip, copied)
     room_bytes = chip.buffer_vmem_bytes if chip else 0
+    donated |= in_donated_place(step.program, step.flow, room_bytes) | in_results_place(step.program, step.flow)
     placed = _level(step, where, room_bytes, donated, step.flow.held, copied=sizes, more=more)
     if not is_tpu:
         return placed
