@@ -178,6 +178,20 @@ def test_what_a_ring_without_a_loop_reads_padded_its_products_pad(trips: int, al
     assert len(kernels(program, "pad", shape=(ROWS, WIDTH))) == alone
 
 
+@pytest.mark.parametrize("several", [False, True])
+def test_a_product_computes_again_what_one_array_makes_for_a_loop(several: bool) -> None:
+    """Activations that a ring multiplies, and the gradient of its weight, which keeps what they are made of."""
+    g, inner = Writer(), Writer()
+    body = inner.graph(inner.dot(inner.arg(ROWS, WIDTH), inner.arg(WIDTH, WIDTH)))
+    hidden = g.arg(ROWS, WIDTH)
+    activated = g.op("maximum", hidden, g.arg(ROWS, WIDTH) if several else g.scalar(0.0))
+    made = g.op("while", activated, g.arg(WIDTH, WIDTH), shape=(ROWS, WIDTH))
+    whole = g.graph(made, g.dot(activated, g.arg(ROWS, WIDTH), 0, 0))
+    ops = tuple(replace(op, bodies=(body,), trips=4) if op.kind == "while" else op for op in whole.ops)
+    (gradient,) = kernels(fuse(replace(whole, ops=ops)), "dot_general", shape=(WIDTH, WIDTH))
+    assert (hidden in gradient.reads, activated in gradient.reads) == (not several, several)
+
+
 @pytest.mark.parametrize(("dtype", "is_one"), [("f32", True), ("bf16", False)])
 def test_what_a_scan_stacks_of_a_softmax_is_summed_by_a_kernel_of_its_own(dtype: str, is_one: bool) -> None:
     """Exponentials and shares in a decoder's forward pass, for v3 to v6e: one kernel stacks both of wide scores."""

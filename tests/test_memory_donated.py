@@ -6,6 +6,8 @@ import pytest
 from meshwright.planner.graph import Op, Value
 from meshwright.planner.kernels import Program
 from meshwright.planner.memory import memory
+from meshwright.planner.memory.flow.donated import in_donated_place
+from meshwright.planner.memory.order.schedule import put_in_order
 from programs import of_ops
 
 TABLE_BYTES = 4096 * 128 * 4
@@ -29,6 +31,14 @@ def decayed(*, donated: bool = True, read_again: bool = False, turned: bool = Fa
 
 def test_momentum_decays_takes_rows_and_is_summed_where_it_lies() -> None:
     assert memory(decayed()).temp_bytes < TABLE_BYTES
+
+
+def test_what_fast_memory_has_room_for_is_summed_there_and_leaves_what_it_is_made_of_no_place() -> None:
+    """As compiled for v5e of 32 and 64 MiB; what is larger, or has no fast memory, lies in the argument's place."""
+    program = decayed()
+    step = put_in_order(program, None)
+    assert in_donated_place(step.program, step.flow, TABLE_BYTES - 1) == {3, 4}
+    assert in_donated_place(step.program, step.flow, TABLE_BYTES) == set()
 
 
 @pytest.mark.parametrize("changed", [{"donated": False}, {"read_again": True}, {"turned": True}])

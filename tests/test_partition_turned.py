@@ -15,13 +15,13 @@ import pytest
 from meshwright.backends.jax.shardings import default_devices
 from meshwright.dsl.plan import Plan
 from meshwright.planner.catalogue import catalogue
-from meshwright.planner.compute.single_ops import gather_seconds, rows_seconds, turn_seconds
+from meshwright.planner.compute.single_ops import copy_seconds, gather_seconds, rows_seconds, turn_seconds
 from meshwright.planner.compute.speed import speed_of
 from meshwright.planner.estimate.traffic import tariff
 from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.images import Image
-from meshwright.planner.kinds import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, REDUCE_SCATTER, TURNED_COPY
-from meshwright.planner.partition.passes.turned import arrives_in_rows, turned, turns
+from meshwright.planner.kinds import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, IN_ORDER, REDUCE_SCATTER, TURNED_COPY
+from meshwright.planner.partition.passes.turned import arrives_in_rows, tells_groups_apart, turned, turns
 from meshwright.planner.partition.target import target
 from meshwright.planner.program.pricing.costs import Sum
 from meshwright.planner.program.pricing.reshards import Reshards
@@ -288,3 +288,37 @@ def test_what_is_spread_to_be_sent_is_spread_in_pieces(kind: str, copies: int) -
     made = turned(Graph(values=tuple(values), ops=ops, arguments=(0,), results=(3,)))
     sent = next(number for number, op in enumerate(made.ops) if op.kind == ALL_TO_ALL)
     assert sum(op.kind == TURNED_COPY for op in made.ops[:sent]) == copies
+
+
+@pytest.mark.parametrize(
+    ("part", "is_copied"),
+    [
+        ((1, 1024, 32, 64), True),
+        ((4, 1024, 32, 64), False),
+        ((1, 1024, 32, 1024), False),
+        ((1, 1024, 64), False),
+        ((1, 64, 32, 1024), False),
+    ],
+)
+def test_groups_that_are_gathered_along_the_lanes_are_copied_apart(part: tuple[int, ...], is_copied: bool) -> None:
+    """As compiled for v3 to v5p of a group's routing of tokens to experts, whose tokens are on the lanes."""
+    said = {"axes": ("x",), "dimensions": (0,)}
+    values = (Value(part, "f32"),) * 2 + (Value((32, *part[1:]), "f32"),) * 2
+    ops = (
+        Op(kind="tanh", operands=(0,), results=(1,)),
+        Op(kind=ALL_GATHER, operands=(1,), results=(2,), attributes=said),
+        Op(kind="tanh", operands=(2,), results=(3,)),
+    )
+    made = turned(Graph(values=values, ops=ops, arguments=(0,), results=(3,)))
+    copies = [op for op in made.ops if op.kind == TURNED_COPY]
+    assert [IN_ORDER in op.attributes for op in copies] == [True] * is_copied
+    assert not tells_groups_apart(ALL_TO_ALL, (0, 1), part)
+    assert not tells_groups_apart(ALL_GATHER, (len(part) - 1,), (*part[:-1], 1))
+
+
+def test_a_resharding_tells_groups_apart_too() -> None:
+    """Of four devices that hold a group each, as the estimate has it for what is gathered of one of 1024 tokens."""
+    priced, layouts = resharding(), [(("y",), (), (), ()), ((), (), (), ())]
+    whole = Value((4, 1024, 32, 64), "f32")
+    took_s = priced.seconds(whole, *layouts) - priced.sent[next(iter(priced.sent))]
+    assert took_s == pytest.approx(copy_seconds(whole, priced.speed))

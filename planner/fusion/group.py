@@ -13,6 +13,7 @@ from .nature import (
     BEHIND,
     BROADCAST,
     CONSTANT,
+    CONVERT,
     ELEMENTWISE,
     IN_PASSING,
     PRODUCTS,
@@ -130,8 +131,9 @@ def _group(
             return False
         if pads and _is_turned_anew(graph, uses, everything[reader], everything[maker]):
             return False
-        is_whole = values[everything[maker].results[0]].dtype[0] in WHOLE_NUMBERS
-        return not (is_whole and _is_made_anew(graph, uses, made, maker, (reader, position), root))
+        if values[everything[maker].results[0]].dtype[0] in WHOLE_NUMBERS:
+            return not _is_made_anew(graph, uses, made, maker, (reader, position), root)
+        return not (pads and _is_multiplied_anew(graph, uses, made, (reader, position), everything[maker]))
 
     makers, everything, values, products = uses.makers, graph.ops, graph.values, 0
     while waiting:
@@ -200,6 +202,17 @@ def _is_padded_anew(graph: Graph, read: tuple[int, int], made: Op) -> bool:
     """
     product = graph.ops[read[0]]
     return made.kind == "pad" and product.kind in PRODUCTS and takes(graph, product, read[1], made)
+
+
+def _is_multiplied_anew(graph: Graph, uses: Uses, made: Group, read: tuple[int, int], producer: Op) -> bool:
+    """Whether a product computes what is made of one array again, in passing, though that is written for what stands
+    alone, as activations are for a loop that goes round: XLA copies an operation of one array into all that take it
+    (seen on v4, v5e and v5p). What is only rounded is read as it lies.
+    """
+    if graph.ops[read[0]].kind != "dot_general" or producer.kind not in ELEMENTWISE or producer.kind == CONVERT:
+        return False
+    is_for_others = any(stands_alone(graph.ops[reader]) for reader in uses.after[producer.results[0]])
+    return is_for_others and _is_of_one(graph, uses, made)
 
 
 def _is_turned_anew(graph: Graph, uses: Uses, reader: Op, made: Op) -> bool:

@@ -35,7 +35,6 @@ from .order.schedule import Scheduled
 from .tensors.convolved import smallest_batch
 from .tensors.indices import INDEX, indices
 from .tensors.looked_up import copied_tables, row_bytes, turned_back
-from .tensors.split_gathers import NONE_BESIDE, split_gathers
 from .tensors.tiles import on_tpu, padded_bytes
 
 
@@ -99,7 +98,6 @@ def level(step: Scheduled, chip: Chip | None) -> Level:
     """The buffers of a whole step in its order, on a chip."""
     graph = step.program.graph
     donated = {step.flow.buffer.get(graph.results[result], -1) for result in graph.aliases}
-    donated |= in_donated_place(step.program, step.flow) | in_results_place(step.program, step.flow)
     where = Where(chip, graph.mesh)
     is_tpu = on_tpu(chip)
     copied = {} if not is_tpu else copied_arguments(step.program, step.flow, smallest_batch(chip))
@@ -107,6 +105,7 @@ def level(step: Scheduled, chip: Chip | None) -> Level:
     found = NO_COPIES if not is_tpu else narrow_copies(step.program, step.flow, chip, copied)
     more = [] if chip is None else wanted_copies(step.program, found, chip, copied)
     room_bytes = chip.buffer_vmem_bytes if chip else 0
+    donated |= in_donated_place(step.program, step.flow, room_bytes) | in_results_place(step.program, step.flow)
     placed = _level(step, where, room_bytes, donated, step.flow.held, copied=sizes, more=more)
     if not is_tpu:
         return placed
@@ -150,8 +149,7 @@ def _stacks(placed: Level, narrow: Mapping[int, int]) -> Iterator[tuple[int, int
 
 
 def _with_tables(placed: Level, chip: Chip | None, elapsed_s: Elapsed) -> Level:
-    """With the copies of tables whose rows are looked up: made in advance where memory moves while a chip computes;
-    and of what gathers of groups make.
+    """With the copies of tables whose rows are looked up: made in advance where memory moves while a chip computes.
 
     They stay in fast memory where room is left for them, those of gradients if they are no large part of it.
     """
@@ -161,8 +159,7 @@ def _with_tables(placed: Level, chip: Chip | None, elapsed_s: Elapsed) -> Level:
     tables = {-1 - value: value for value in found if -1 - value not in placed.copies}
     spans = {buffer: found[value] for buffer, value in tables.items()}
     num_bytes = {buffer: row_bytes(values[value]) for buffer, value in tables.items()}
-    beside = dict(under_way(placed.program, placed.flow)) if gathers_beside(chip) else NONE_BESIDE
-    for value, point in {**turned_back(placed.program), **split_gathers(placed.program, beside)}.items():
+    for value, point in turned_back(placed.program).items():
         tables[-1 - value], spans[-1 - value] = value, (point, point)
         num_bytes[-1 - value] = padded_bytes(values[value])
     near = {b: span for b, span in spans.items() if tables[b] in found or is_fetched(num_bytes[b], chip)}

@@ -18,7 +18,7 @@ from ...graph import Axes, Op, Sharding, Value
 from ...images import Image
 from ...kinds import ALL_GATHER, ALL_REDUCE, COLLECTIVE_PERMUTE, KINDS, REDUCE_SCATTER
 from ...partition.layout import extends, local_shape
-from ...partition.passes.turned import COPIED, arrives_in_rows, pieces, turns
+from ...partition.passes.turned import COPIED, arrives_in_rows, pieces, tells_groups_apart, turns
 from ...partition.reshard import SLICE, Step, reshard_steps
 from ...partition.target import Target
 from .costs import Sum
@@ -127,8 +127,10 @@ class Reshards:
         in_place = joined if last else ()
         if arrives_in_rows(step.kind, step.dims, before, after):
             took += self._rows(Value(after, value.dtype), in_place)
+        is_apart = tells_groups_apart(step.kind, step.dims, before, image)
+        took += self._moved(after, value) if is_apart else 0.0
         if result and step.kind == ALL_GATHER:
-            took += (result - bool(last)) * self._moved(after, value)
+            took += (result - bool(last or is_apart)) * self._moved(after, value)
         elif result:
             last = max(last, 1)
         return took + last * self._copy(after, value, joined) if last else took
