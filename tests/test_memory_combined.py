@@ -172,6 +172,18 @@ def test_the_last_sum_is_one_with_what_a_sum_over_other_devices_waits_for() -> N
     assert groups(made) == [{3, 8}]
 
 
+def test_what_is_too_much_alone_parts_no_others() -> None:
+    """Sums of 4 and 40 MiB are one, though one of 200 MiB that needs the first is gone through before them."""
+    shapes = [(1024, 1024)] * 4 + [(10240, 1024)] * 3 + [(51200, 1024)] * 3
+    kernels = [
+        *[("dot_general", (0, 1), (2,)), ("all-reduce", (2,), (3,)), ("dot_general", (1, 0), (4,))],
+        *[("all-reduce", (4,), (5,)), ("exponential", (5,), (6,)), ("dot_general", (1, 3), (7,))],
+        *[("all-reduce", (7,), (8,)), ("exponential", (8,), (9,)), ("exponential", (3,), (10,))],
+    ]
+    made = with_axes(program([*shapes, (1024, 1024)], kernels, (0, 1), (9, 6, 10)), {})
+    assert groups(made) == [{3, 5}]
+
+
 @pytest.mark.parametrize(
     ("needing", "expected"),
     [("1110", [{6, 9, 12}]), ("11100", [{6, 9, 12}, {15, 18}]), ("10", [{6, 9}])],

@@ -97,10 +97,10 @@ def both(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tup
     pair, topology, mesh = STEPS[request.param]
     monkeypatch.setattr(rough, "FEW", 1)
     monkeypatch.setattr(rough, "FAR", 1.5)
-    monkeypatch.setattr(rough, "FARTHER", 0.1)
+    monkeypatch.setattr(rough, "FAR_SAVING", 0.1)
     some = program_of(pair, topology, mesh)
     monkeypatch.setattr(rough, "FAR", math.inf)
-    monkeypatch.setattr(rough, "FARTHER", math.inf)
+    monkeypatch.setattr(rough, "FAR_SAVING", math.inf)
     return some, program_of(pair, topology, mesh)
 
 

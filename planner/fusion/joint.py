@@ -165,7 +165,7 @@ def _first_group(
     needs: Mapping[int, int],
     bits: Mapping[int, int],
 ) -> tuple[list[int], list[int]]:
-    """Those that are one with the first, and what would be too much."""
+    """Those that are one with the first, and what would be too much with them; what is too much alone parts none."""
     group, beyond, total, members, needed = list[int](), list[int](), 0, 0, 0
     for number in waiting:
         if keys[number] != keys[waiting[0]] or needs[number] & members or needed & bits[number]:
@@ -178,7 +178,7 @@ def _first_group(
             needed |= needs[number]
         else:
             beyond.append(number)
-    return group, beyond
+    return group, beyond if total <= LIMIT_BYTES else []
 
 
 def wait_for_all(joint: Joint, maker: Mapping[int, int], needs: Mapping[int, set[int]]) -> list[int]:

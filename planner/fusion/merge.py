@@ -12,7 +12,8 @@ from ..images import CONVOLUTION
 from .group import Group
 from .joint import Joint, wait_for_all
 from .libraries import is_row
-from .nature import CONVERT, ELEMENTWISE, REDUCE, UPDATE, widens
+from .nature import CONVERT, ELEMENTWISE, REDUCE, UPDATE
+from .totals import add_up_alike
 from .uses import Uses
 
 PARTED = ELEMENTWISE | {"slice", "reshape", "broadcast_in_dim"}
@@ -107,42 +108,12 @@ class Merging:
         for position, first in enumerate(numbers):
             for second in numbers[position + 1 :]:
                 alive = first in groups and second in groups and groups[first].space == groups[second].space
-                alike = alive and self._read_alike(value, first, second) and self._total_alike(value, first, second)
+                alike = alive and self._read_alike(value, first, second) and self._add_up_alike(value, first, second)
                 if alike and not self._is_awaited(first, second):
                     self._merge(first, second)
 
-    def _total_alike(self, value: int, first: int, second: int) -> bool:
-        """Whether both of two groups widen what they go through, or neither, if one adds it up to a single number.
-
-        A loss in float32 is a kernel of its own beside a gradient that is computed in bfloat16, of one array (small
-        programs for v4, v5e and v6e); what is only left in bfloat16 is computed with it, but for images that loops
-        make (nets for v4, v5e, v5p and v6e).
-        """
-        one, other = self.groups[first], self.groups[second]
-        totals = self._totals(one) | self._totals(other)
-        if not totals:
-            return True
-        maker = self.uses.makers.get(value)
-        if maker is not None and self.graph.ops[maker].kind == "while":
-            return totals <= self._left(one) & self._left(other)
-        return self._widens(value, one) == self._widens(value, other)
-
-    def _totals(self, group: Group) -> set[str]:
-        """The dtypes of what a group adds up to a single number."""
-        ops = (self.graph.ops[root] for root in group.roots)
-        values = self.graph.values
-        return {
-            values[op.operands[0]].dtype for op in ops if op.kind == REDUCE and values[op.results[0]].num_elements == 1
-        }
-
-    def _left(self, group: Group) -> set[str]:
-        """The dtypes of what a group leaves, or adds up."""
-        ops = (self.graph.ops[root] for root in group.roots)
-        return {self.graph.values[op.operands[0] if op.kind == REDUCE else op.results[0]].dtype for op in ops}
-
-    def _widens(self, value: int, group: Group) -> bool:
-        ops = (self.graph.ops[number] for number in group.ops)
-        return any(value in op.operands and widens(self.graph, op) for op in ops)
+    def _add_up_alike(self, value: int, first: int, second: int) -> bool:
+        return add_up_alike(self.graph, self.uses, value, self.groups[first], self.groups[second])
 
     def _is_awaited(self, first: int, second: int) -> bool:
         """Whether one of two groups computes in passing what the other makes, and reads besides what is made of that:

@@ -62,8 +62,8 @@ class Ahead:
 
     def _write_first(self) -> bool:
         """Writes what was found first of a candidate that is solved alone, while it is proven, for when it is its turn;
-        left where something better is found: whether that is so. Whether there was time for it changes nothing of the
-        plan.
+        left where something better is found: whether that is so. The step is told of the plan, in the first half of the
+        time. Whether there was time for it changes nothing of the plan.
         """
         found = self._solving.first()
         if found is None or self._pen.is_late:
@@ -82,7 +82,7 @@ class Ahead:
         with suppress(_OvertakenError, PlanError):  # of which it is told when it is its turn
             written = self._pen.write(one, before=look, of=(first.layouts, first.objective_s), proven_s=0.0)
             self._firsts[one.candidate.index] = first, written
-            if self._pen.clock.left_s > self._pen.clock.elapsed_s:
+            if self._pen.clock.left_s > self._pen.clock.elapsed_s:  # what it makes ready is done at one go
                 look()
                 self._pen.workload.foresee(written.plan)
         return not self._pen.clock.stopped and self._solving.solves(one)

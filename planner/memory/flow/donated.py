@@ -56,7 +56,7 @@ def _before(program: Program, flow: Flow, last_reads: dict[int, int], held: int,
     while held in flow.maker:
         point = flow.maker[held]
         is_sum = program.graph.ops[program.kernels[point].ops[-1]].kind == ALL_REDUCE
-        if is_sum and flow.num_bytes.get(held, 0) <= near_bytes:
+        if is_sum and 0 < flow.num_bytes.get(held, 0) <= near_bytes:  # that of tables rewritten row by row is not known
             return
         pairs = _pairs(program, flow, program.kernels[point])
         held = next((old for new, old in pairs if new == held and last_reads.get(old) == point), -1)

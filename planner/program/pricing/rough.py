@@ -1,4 +1,5 @@
-"""Which choices of a kernel are worth pricing: of those that send far too much only that is counted, and little else.
+"""Which choices of a kernel are worth pricing: of those that send far too much only that is counted, and little else;
+and of those that would save more than they can.
 
 What they take is known only at the least then, which bounds all the same. Few are ever chosen: these are priced when a
 solution makes them (``solving/learnt``). Where computed values are pinned all are: what parts of kernels take together
@@ -18,13 +19,11 @@ from .costs import Costs
 from .options import Options
 
 FEW = 32
-"""Of a kernel of so many choices at most all are priced."""
+"""Of a kernel of so many choices at most all are priced, whatever they send."""
 FAR = 3.0
 """How many times what the best choice takes in all one has to send to be known roughly."""
-
-
-FARTHER = 1.2
-"""How many times what the best choice takes one takes that saves too much, for that to be known roughly."""
+FAR_SAVING = 1.2
+"""How many times what the best choice takes one has to take at least that would save too much, to be known roughly."""
 
 
 class Worth(NamedTuple):
@@ -84,7 +83,7 @@ def saving_too_much(costs: Costs, found: Sequence[Worth], options: Options) -> I
     for one, less_s in zip(found, np.broadcast_to(less, len(found)).tolist(), strict=True):
         product_s = costs.multiplying_s(one.choice) if less_s and one.roughly is None else 0.0
         known_s = one.seconds - costs.computing_s(one.choice) + product_s if product_s else 0.0
-        if known_s > max(one.seconds - less_s, FARTHER * least_s):
+        if known_s > max(one.seconds - less_s, FAR_SAVING * least_s):
             yield Worth(one.choice, known_s, one.seconds - known_s)
         else:
             yield one

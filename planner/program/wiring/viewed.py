@@ -6,6 +6,7 @@ import numpy as np
 
 from ...fusion.nature import IN_PASSING
 from ...kernels import Kernel
+from ..step.passing import own_reads
 from .apart import Reading
 from .wires import Level, Port, Wiring
 
@@ -15,12 +16,16 @@ def pass_on_viewed(wiring: Wiring, level: Level, reading: Reading) -> None:
     graph, strategies = level.graph, wiring.strategies
     for node, kernel in reading.kernels.items():
         blueprint, numbers = strategies.known.blueprint(graph, kernel)
-        for value in [numbers[place] for place in blueprint.spreads]:
+        own = set(own_reads(graph, kernel)) & wiring.nodes[node].layouts.keys()
+        makers = dict[int, int]()
+        for value in [numbers[place] for place in blueprint.spreads if numbers[place] in own]:
             maker = level.source[value].node if value in level.source else None
             made = None if maker is None else reading.kernels.get(maker)
-            if maker is None or made is None or not _is_for_one(level, reading, made, value):
-                continue
-            views, read_s = strategies.views(graph, kernel)[value]
+            if maker is not None and made is not None and _is_for_one(level, reading, made, value):
+                makers[value] = maker
+        found = strategies.views(graph, kernel) if makers else {}
+        for value, maker in makers.items():
+            views, read_s = found[value]
             if views.any():
                 source, target = (Port(each, tuple(wiring.nodes[each].layouts[value])) for each in (maker, node))
                 same = np.array([[one == other for other in target.layouts] for one in source.layouts])
