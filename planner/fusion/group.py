@@ -133,7 +133,7 @@ def _group(
             return False
         if values[everything[maker].results[0]].dtype[0] in WHOLE_NUMBERS:
             return not _is_made_anew(graph, uses, made, maker, (reader, position), root)
-        return not (pads and _is_multiplied_anew(graph, uses, made, (reader, position), everything[maker]))
+        return not (pads and _is_activated_anew(graph, uses, made, (reader, position), everything[maker]))
 
     makers, everything, values, products = uses.makers, graph.ops, graph.values, 0
     while waiting:
@@ -204,8 +204,8 @@ def _is_padded_anew(graph: Graph, read: tuple[int, int], made: Op) -> bool:
     return made.kind == "pad" and product.kind in PRODUCTS and takes(graph, product, read[1], made)
 
 
-def _is_multiplied_anew(graph: Graph, uses: Uses, made: Group, read: tuple[int, int], producer: Op) -> bool:
-    """Whether a product computes what is made of one array again, in passing, though that is written for what stands
+def _is_activated_anew(graph: Graph, uses: Uses, made: Group, read: tuple[int, int], producer: Op) -> bool:
+    """Whether a plain product computes what is made of one array again, in passing, though that is written for what stands
     alone, as activations are for a loop that goes round: XLA copies an operation of one array into all that take it
     (seen on v4, v5e and v5p). What is only rounded is read as it lies.
     """

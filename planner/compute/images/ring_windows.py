@@ -30,7 +30,7 @@ of the vector operations windows of one place of a single image take (v6e), and 
 stream half of the rows.
 """
 
-GAPPED_OPERATIONS, GAPPED_TAP_OPERATIONS, LOADED_TWICE = 13.5, 3.5, 2
+GAPPED_OPERATIONS, GAPPED_TAP_OPERATIONS, LOADINGS = 13.5, 3.5, 2
 """The vector operations of an image with gaps for each place, and for each position of the window there, and how often
 the kernel of each position is brought to the squares, where two devices' features enter with features on the lanes
 (two images on v5e and v6e: 3x3 windows take 45 operations, those of one place 17; of 32 features that enter on v6e, 3.8
@@ -91,7 +91,7 @@ def ring_windows_of(graph: Graph, op: Op, manner: Manner) -> Windows | None:
         leaving=leaving,
         room=room,
         registers=share * operations * places,
-        loading=LOADED_TWICE * manner.loading if is_loaded else 0.0,
+        loading=LOADINGS * manner.loading if is_loaded else 0.0,
     )
 
 

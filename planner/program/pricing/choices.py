@@ -16,7 +16,8 @@ from ..step.nest import Form, Meeting, Nest
 class Split:
     """What one axis splits: a loop, and after it is added up another (None: every device has the sum). One place that
     is cut out of a loop is such a sum, unless it is ``kept`` where it is. Without the first what is viewed is split,
-    and what it is a view of is not; ``gathered`` is the first before it is viewed, and then is split as after a sum.
+    and what it is a view of is not. If it is ``gathered``, the first splits what lies before a view, is gathered
+    there, and the other splits what lies behind (None: nothing does).
     """
 
     loop: int | None = None

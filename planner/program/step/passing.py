@@ -30,12 +30,12 @@ def with_passing_apart(program: Program, passing: dict[int, Kernel]) -> Program:
     """
     graph = program.graph
     makers = {value: number for number, op in enumerate(graph.ops) for value in op.results}
-    often = graph.reads()
+    num_reads = graph.reads()
     kernels: list[Kernel] = []
     apart: set[int] = set()
     for kernel in program.kernels:
         bodies = tuple(with_passing_apart(body, passing) for body in kernel.bodies)
-        handed = () if bodies else tuple(_handed(graph, kernel, makers, often))
+        handed = () if bodies else tuple(_handed(graph, kernel, makers, num_reads))
         for part in handed:
             (value,) = part.writes
             if value not in apart:
@@ -101,9 +101,9 @@ def own_reads(graph: Graph, kernel: Kernel) -> tuple[int, ...]:
     return tuple(value for value in kernel.reads if value in operands)
 
 
-def _handed(graph: Graph, kernel: Kernel, makers: dict[int, int], often: Mapping[int, int]) -> Iterable[Kernel]:
-    """A kernel for each operand of those that is smaller than what it is simply computed of in passing; of what is
-    padded too where one product alone reads it.
+def _handed(graph: Graph, kernel: Kernel, makers: dict[int, int], num_reads: Mapping[int, int]) -> Iterable[Kernel]:
+    """A kernel for each operand of those that is smaller than what it is simply computed of in passing, padding
+    included where it is read once.
     """
     inside = set(kernel.ops)
     operands = (v for n in kernel.ops if graph.ops[n].kind in HANDED for v in graph.ops[n].operands)
@@ -113,7 +113,7 @@ def _handed(graph: Graph, kernel: Kernel, makers: dict[int, int], often: Mapping
         ops, reads = _made_of(graph, value, inside, makers)
         kinds = {graph.ops[number].kind for number in ops}
         is_less = bool(kinds & (ELEMENTWISE | {SLICE})) and _bytes(graph, reads) > _bytes(graph, (value,))
-        if is_less and kinds <= SIMPLE | (CUTS if often[value] == 1 else {SLICE}):
+        if is_less and kinds <= SIMPLE | (CUTS if num_reads[value] == 1 else {SLICE}):
             yield Kernel(ops=ops, reads=reads, writes=(value,))
 
 
