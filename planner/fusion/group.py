@@ -205,9 +205,9 @@ def _is_padded_anew(graph: Graph, read: tuple[int, int], made: Op) -> bool:
 
 
 def _is_activated_anew(graph: Graph, uses: Uses, made: Group, read: tuple[int, int], producer: Op) -> bool:
-    """Whether a plain product computes what is made of one array again, in passing, though that is written for what stands
-    alone, as activations are for a loop that goes round: XLA copies an operation of one array into all that take it
-    (seen on v4, v5e and v5p). What is only rounded is read as it lies.
+    """Whether a plain product computes what is made of one array again, in passing, though that is written for what
+    stands alone, as activations are for a loop that goes round: XLA copies an operation of one array into all that take
+    it (seen on v4, v5e and v5p). What is only rounded is read as it lies.
     """
     if graph.ops[read[0]].kind != "dot_general" or producer.kind not in ELEMENTWISE or producer.kind == CONVERT:
         return False
