@@ -119,6 +119,21 @@ def test_parts_find_what_all_choices_have_and_prove_no_more(step: Step) -> None:
     assert whole.bound_s * (1 - ENOUGH) <= found.objective_s <= min(each.objective_s for each in bundled)
 
 
+@pytest.mark.parametrize("returned", [{"out/0": "a0"}, {"out/1": "a0"}, {"out/0": "a1", "out/1": "a0"}])
+def test_a_product_of_a_value_whose_next_one_it_makes_shares_it_with_others(
+    always: None, returned: dict[str, str]
+) -> None:
+    """It does not read it as it lies, as an update does: it has what is gathered for the other product."""
+    drawing = Drawing()
+    first, second = drawing.arg(512, 512), drawing.arg(512, 512)
+    graph = drawing.graph(drawing.dot(first, second, 0), drawing.dot(first, first))
+    whole = program_of(graph, *WHERE, returned=returned).solve()
+    found = solve_by_parts(making(graph, [], returned=returned), MESH, time_limit_s=120)
+    assert whole.status == "optimal"
+    assert found.objective_s == pytest.approx(whole.objective_s, rel=ENOUGH)
+    assert found.bound_s <= whole.objective_s
+
+
 def test_what_parts_find_by_looking_beside_is_no_proof(always: None) -> None:
     """The program says more of the best than it takes: others may take as much less."""
     made: list[tuple[by_parts.Asked, Program]] = []

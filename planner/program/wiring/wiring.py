@@ -65,7 +65,7 @@ def wire(
     for value in top.graph.arguments:
         given = [arguments[value]] if value in arguments else even_layouts(wiring, top, value)
         top.source[value] = value_node(wiring, top, value, given, repeats.get(value, 1))
-    wiring.updates = {(given, top.source[made].node) for made, given in returned.items() if made in top.source}
+    wiring.updates = set(_updates(wiring, top, returned))
     _hand_on(wiring, top)
     for result, argument in returned.items():
         wiring.ends[result] = top.source[argument]
@@ -77,6 +77,14 @@ def wire(
         _connect(wiring, top, result, port, result=1 + again)
     spare_ends(wiring, top)
     return wiring
+
+
+def _updates(wiring: Wiring, level: Level, returned: Mapping[int, int]) -> Iterator[tuple[int, int]]:
+    """The arguments whose next value a node makes that has them as that lies; one that multiplies them may not."""
+    for made, given in returned.items():
+        port = level.source.get(made)
+        if port is not None and wiring.nodes[port.node].layouts.get(given) == list(port.layouts):
+            yield given, port.node
 
 
 def _level(
