@@ -195,6 +195,23 @@ def test_meshes_of_the_same_sizes_are_bounded_together_and_solved_where_they_may
     assert again.step_time_s == hopeless.step_time_s
 
 
+class Leaving(FakeSolver):
+    """Proves nothing of what is to be bounded with others."""
+
+    def __call__(self, task: Task, stop: Callable[[], bool]) -> Found:
+        found = super().__call__(task, stop)
+        is_left = task.partly and not task.alike and len(task.mesh.sizes) == 3
+        return replace(found, status="feasible", bound_s=0.0) if is_left else found
+
+
+def test_what_is_left_to_be_bounded_with_others_is_so_where_few_meshes_were_solved_before() -> None:
+    """Of eight devices one mesh is of two axes."""
+    result, solver, _ = ask(flat, topology="cpu:8", solver=Leaving(flat))
+    assert [tuple(task.mesh.sizes.values()) for task in solver.tasks if not task.alike] == [(8,), (4, 2), (2, 2, 2)]
+    assert len(solver.tasks) == 4
+    assert result.status == "optimal"
+
+
 def test_several_meshes_are_bounded_below_the_best_and_within_no_limit_on_memory() -> None:
     _, solver, _ = ask()
     for task in solver.tasks:

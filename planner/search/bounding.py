@@ -16,7 +16,7 @@ BOUNDING = 4
 DEARER = 3
 """Times as long as that takes what proves more of a mesh by itself."""
 FIRST = 2
-"""So many of these are solved before: what is far from the best bounds slowly."""
+"""So many of these are solved before, where there are as many: what is far from the best bounds slowly."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,10 +38,17 @@ class Bounding:
             return None
         return several if self._is_in_time(1, left_s) else None
 
-    def unlisted(self, flying: int, left_s: float) -> Alike | None:
-        """Some of the meshes that no candidate is on, if there is time to bound them all beside those in flight."""
-        left = [each for each in self.board.alike if each.unlisted and not each.begun]
-        return left[0] if left and self._is_in_time(len(left) + flying, left_s) else None
+    def last(self, flying: int, left_s: float) -> Alike | None:
+        """Some of the meshes that no candidate is on, or that were left to be bounded with others, once none is left to
+        be solved; if there may be time to bound them all beside those in flight.
+        """
+        worth_s = self.board.worth_s * (1 - CLOSE)
+        left = [
+            each
+            for each in self.board.alike
+            if not each.begun and (each.unlisted or any(one.bound_s < worth_s for one in each.members))
+        ]
+        return left[0] if left and self._is_in_time(len(left) + flying, left_s, last=True) else None
 
     def task(self, several: Alike, own: Task) -> Task:
         """What is asked of several, by what would be asked of one of them alone."""
@@ -80,8 +87,9 @@ class Bounding:
         if one.num_axes == AXES - 1:
             self.solving_s.append(took_s)
 
-    def _is_in_time(self, count: int, left_s: float) -> bool:
-        if len(self.solving_s) < FIRST:
+    def _is_in_time(self, count: int, left_s: float, *, last: bool = False) -> bool:
+        """Whether so many are likely to be bounded in time, or may be where nothing else is left to be done."""
+        if len(self.solving_s) < (1 if last else FIRST):
             return False
-        each_s = self.longest_s or BOUNDING * median(self.solving_s)
+        each_s = self.longest_s or (1 if last else BOUNDING) * median(self.solving_s)
         return self.board.worth_s < math.inf and math.ceil(count / self.workers) * each_s <= left_s

@@ -123,7 +123,7 @@ class Solving:
             one = min(self._left, key=self._turn, default=None)
             bounded = sum(several is not None for _, _, several in self._flying)
             left_s, bounding = self._time.left_s, self._bounding
-            several = bounding.unlisted(bounded, left_s) if one is None else bounding.before(one, left_s)
+            several = bounding.last(bounded, left_s) if one is None else bounding.before(one, left_s)
             if several is not None:
                 self._bound(several)
                 continue
