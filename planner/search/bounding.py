@@ -40,7 +40,7 @@ class Bounding:
 
     def last(self, flying: int, left_s: float) -> Alike | None:
         """Some of the meshes that no candidate is on, or that were left to be bounded with others, once none is left to
-        be solved; if there may be time to bound them all beside those in flight.
+        be solved: if there is time to bound them all beside those in flight, or there are few.
         """
         worth_s = self.board.worth_s * (1 - CLOSE)
         left = [
@@ -48,7 +48,8 @@ class Bounding:
             for each in self.board.alike
             if not each.begun and (each.unlisted or any(one.bound_s < worth_s for one in each.members))
         ]
-        return left[0] if left and self._is_in_time(len(left) + flying, left_s, last=True) else None
+        is_tried = 0 < len(left) <= self.workers and left_s > 0 and worth_s < math.inf  # nothing else is left
+        return left[0] if is_tried or (left and self._is_in_time(len(left) + flying, left_s)) else None
 
     def task(self, several: Alike, own: Task) -> Task:
         """What is asked of several, by what would be asked of one of them alone."""
@@ -75,8 +76,11 @@ class Bounding:
         return math.ceil(left / self.workers) * self.longest_s * DEARER > left_s
 
     def learn(self, several: Alike, found: Found | None) -> None:
-        """What several take at least: plans may take as much less than that as others took less."""
+        """What several take at least: plans may take as much less than that as others took less. What the time ended
+        may be asked once more in another round.
+        """
         board = self.board
+        several.begun = found is not None and not found.ended
         if found is None or board.doubts:
             return
         self.longest_s = max(self.longest_s, found.took_s)
@@ -87,9 +91,8 @@ class Bounding:
         if one.num_axes == AXES - 1:
             self.solving_s.append(took_s)
 
-    def _is_in_time(self, count: int, left_s: float, *, last: bool = False) -> bool:
-        """Whether so many are likely to be bounded in time, or may be where nothing else is left to be done."""
-        if len(self.solving_s) < (1 if last else FIRST):
+    def _is_in_time(self, count: int, left_s: float) -> bool:
+        if len(self.solving_s) < FIRST:
             return False
-        each_s = self.longest_s or (1 if last else BOUNDING) * median(self.solving_s)
+        each_s = self.longest_s or BOUNDING * median(self.solving_s)
         return self.board.worth_s < math.inf and math.ceil(count / self.workers) * each_s <= left_s
