@@ -77,10 +77,10 @@ class Bounding:
 
     def learn(self, several: Alike, found: Found | None) -> None:
         """What several take at least: plans may take as much less than that as others took less. What the time ended
-        may be asked once more in another round.
+        may be asked once more in another round, but for where others are left out, which proves little.
         """
         board = self.board
-        several.begun = found is not None and not found.ended
+        several.begun = bool(several.unlisted) or (found is not None and not found.ended)
         if found is None or board.doubts:
             return
         self.longest_s = max(self.longest_s, found.took_s)
