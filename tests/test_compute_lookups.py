@@ -121,6 +121,38 @@ def test_a_copy_into_rows_waits_window_by_window_for_either_side(
     assert found == pytest.approx(compiled, rel=0.17)
 
 
+@pytest.mark.parametrize(
+    ("name", "batch", "length", "compiled"),
+    [
+        ("v3", 16, 4096, 1193472),
+        ("v3", 2, 1024, 39220),
+        ("v4", 16, 4096, 1188928),
+        ("v4", 4, 4096, 299536 / 2),
+        ("v4", 4, 2048, 0),
+        ("v5e", 16, 4096, 1208640),
+        ("v5e", 16, 2048, 604704 / 2),
+        ("v5e", 12, 2048, 0),
+        ("v5p", 16, 4096, 468192),
+        ("v5p", 8, 2048, 117624 / 2),
+        ("v5p", 4, 2048, 0),
+        ("v6e", 16, 4096, 709760),
+        ("v6e", 6, 2048, 0),
+    ],
+)
+def test_a_cache_that_is_only_lent_is_copied_beside_the_rest_where_it_has_room_near(
+    name: str, batch: int, length: int, compiled: float
+) -> None:
+    """Compiled cycles of a cache's copy; every other one of them is moved where there is room once."""
+    cache, piece = Value((batch, length, 8, 128), "bf16"), Value((batch, 1, 8, 128), "bf16")
+    update = Op(kind="dynamic_update_slice", operands=(0, 1, 2, 3, 2, 2), results=(4,))
+    values = (cache, piece, Value((), "s32"), Value((), "s32"), cache)
+    graph = Graph(values=values, ops=(update,), arguments=(0, 1, 2, 3), results=(4,), names=tuple("abcd"))
+    (lent,), (given,) = (
+        [each for each in price(fuse(replace(graph, aliases=aliases)), chip(name))] for aliases in ({}, {0: 0})
+    )
+    assert lent.cycles - given.cycles == pytest.approx(compiled, rel=0.12, abs=100)
+
+
 def test_what_is_scattered_and_added_up_over_devices_goes_by_what_the_step_is_given() -> None:
     """A recommender's tables of f32[262144,16] a device compiled for v5e: 81700 cycles to move one by its gradient, and
     twice 367000 to bring that into rows and back for the scatter.

@@ -1,9 +1,11 @@
 """What is updated in place though the step was only lent it: a copy of all of it first.
 
-A cache that a step takes, puts a piece into and returns, and that is not donated, is copied whole. Seen on v3, where
-such a copy is counted as if of float32 whatever its dtype, as it goes register by register; later chips move most of
-them while they compute. So is a table that rows are added to (v5e: ``f32[50000,128]`` 117283 cycles; ``f32[50000,64]``,
-which is turned to lie row by row and back, 51545 twice).
+A cache that a step takes, puts a piece into and returns, and that is not donated, is copied whole. Such a copy is
+counted as if of float32 whatever its dtype, as it goes register by register (v3, v4, v5e, v5p, v6e: 18.2, 18.1, 18.4,
+7.1 and 10.8 cycles for each, in bfloat16 as in float32). What has room in fast memory twice is moved while others
+compute, of what has room there once about every other one (4 to 256 MiB, two to eight copies; v3 has no such room). So
+is a table that rows are added to (v5e: ``f32[50000,128]`` 117283 cycles; ``f32[50000,64]``, which is turned to lie row
+by row and back, 51545 twice).
 """
 
 from __future__ import annotations
@@ -21,8 +23,10 @@ from .turning import Side, turning_cycles
 
 CHANGES = frozenset({UPDATE, SCATTER})
 
-HIDDEN_LATER = 0.75
-"""What of such copies runs beside the kernels, seen on v5e and v6e: six of eight, and all that pass vector memory."""
+TIGHT = 0.5
+"""How much of copies runs beside the kernels of what has room in fast memory once, and not twice."""
+STALLED_LATER = 1.25
+"""How many times as long as their bytes take copies do on chips with such memory: 1.23 to 1.38 times."""
 
 
 def lent(graph: Graph) -> frozenset[int]:
@@ -72,7 +76,9 @@ class Updated:
         return moved * self._of.byte_cycles + -(-moved // self._of.loop_window_bytes) * self._of.step_cycles
 
     def _copy_cycles(self, value: Value) -> float:
-        if 2 * padded_bytes(value) <= self._of.near_total_bytes:
-            return 0.0
         took = 2 * padded_bytes(replace(value, dtype="f32")) * self._of.byte_cycles
-        return took * (1 - HIDDEN_LATER) if self._of.near_total_bytes else took
+        fast_bytes, own_bytes = self._of.near_total_bytes or self._of.common_bytes, padded_bytes(value)
+        if not fast_bytes:
+            return took
+        hidden = 1.0 if 2 * own_bytes <= fast_bytes else TIGHT if own_bytes <= fast_bytes else 0.0
+        return took * STALLED_LATER * (1 - hidden)
