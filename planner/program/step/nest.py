@@ -138,10 +138,7 @@ def _join(graph: Graph, op: Op, atoms: dict[int, list[list[Atom]]]) -> list[Atom
     apart = _apart(graph, op)
     for value, rule in rules:
         for place, (size, dim, factors) in enumerate(zip(graph.shape(value), atoms[value], rule, strict=True)):
-            if factors and place in apart:
-                for atom in leaves((*dim, *(own[f] for f in factors))) if value in op.operands else ():
-                    atom.blocked = True
-            elif factors:
+            if factors and place not in apart:
                 ways = math.prod(op.factors.sizes[f] for f in factors)
                 if size == 1 < ways and _cuts_off(op):
                     lay_out_along(dim[0], [own[f] for f in factors])
@@ -169,8 +166,8 @@ def _cuts_off(op: Op) -> bool:
 
 
 def _apart(graph: Graph, op: Op) -> set[int]:
-    """The dims of what is cut out or padded of which little is there before or after: devices have all of what they
-    read, and go on with any part of what they make.
+    """The dims of what is cut out or padded of which little is there before or after, or not all that lies between:
+    loops of their own before and after, and devices that have parts before send each other what they go on with.
     """
     if op.kind not in CUTS:
         return set()
@@ -227,14 +224,14 @@ def _numbered(
     windows: set[int] = set()
     for op, own in factors:
         summed = _loops(number, own, op.factors.reduction) if op.factors else frozenset()
+        read, made = (_loops_at(dims, each, _apart(graph, op)) for each in (op.operands, op.results))
         cut = places.get(op.results[0], frozenset()) if op.kind == SLICE else frozenset()
-        after = _after(ops, [op]) if summed or cut else frozenset()
-        for loop in summed | cut:
+        after = _after(ops, [op]) if summed or cut or read else frozenset()
+        for loop in summed | cut | read:
             sums.setdefault(loop, set()).update(after)
         moved = _loops(number, own, op.factors.permutation) if op.factors else frozenset()
         ranked = _loops(number, own, range(len(own))) if op.kind == TOP_K else frozenset[int]()
-        cut_out = frozenset(loop for place in _apart(graph, op) for loop in dims[op.results[0]][place])
-        needs.append(summed | moved | ranked | cut_out | _left_out(op, dims, places))
+        needs.append(summed | moved | ranked | read | made | _left_out(op, dims, places))
         if op.kind not in CUTS:
             windows |= moved
     shared = {loop for each in dims.values() for row in each if len(row) > 1 for loop in row}
@@ -291,6 +288,11 @@ def _joined(given: Dims, made: Dims) -> Iterator[int]:
 def _loops(number: Mapping[int, int], own: Sequence[Atom], factors: Iterable[int]) -> frozenset[int]:
     """The numbers of the loops that some factors are."""
     return frozenset(number[id(leaf)] for leaf in leaves(own[factor] for factor in factors) if id(leaf) in number)
+
+
+def _loops_at(dims: Mapping[int, Dims], values: Sequence[int], places: Iterable[int]) -> frozenset[int]:
+    """The loops that the first of some values has at these places among its dims."""
+    return frozenset(loop for place in places for loop in dims[values[0]][place])
 
 
 def _places(graph: Graph, dims: Mapping[int, Dims]) -> dict[int, frozenset[int]]:
