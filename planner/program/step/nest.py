@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from ....dsl.records import record
+from ...compute.work import RUNNING
 from ...fusion.nature import PRODUCTS
 from ...graph import Graph, Op
 from ...images import CONVOLUTION
@@ -66,6 +67,8 @@ class Nest:
     one of a dim that a reshape makes several dims of, the values behind that: they may be split along it where the dim
     is not, each device going on with its part of what it has. ``gathers`` has, for each loop that is a major one and,
     where a reshape joins parts of dims, a minor one behind, the values behind that: who split it gather it there.
+    ``cuts`` has for each loop of a dim that is cut or padded, and is another loop behind that, those behind: what is
+    made lies along these, for all else what it is made of is brought there before.
     """
 
     sizes: tuple[int, ...]
@@ -78,6 +81,7 @@ class Nest:
     places: Mapping[int, frozenset[int]] = field(default_factory=dict)
     views: Mapping[int, frozenset[int]] = field(default_factory=dict)
     gathers: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    cuts: Mapping[int, frozenset[int]] = field(default_factory=dict)
 
     @cached_property
     def alone(self) -> frozenset[int]:
@@ -144,7 +148,7 @@ def _join(graph: Graph, op: Op, atoms: dict[int, list[list[Atom]]]) -> list[Atom
                     lay_out_along(dim[0], [own[f] for f in factors])
                     continue
                 row = [own[f] for f in factors]
-                if _makes_between(op, value) and size > ways and size % ways == 0:
+                if (_makes_between(op, value) or _moves_on(op, value)) and size > ways and size % ways == 0:
                     unify(dim, [*row, Atom(size // ways, blocked=True)])
                     continue
                 is_same = size == ways or (_cuts_off(op) and max(size, ways) < 2 * min(size, ways))
@@ -157,6 +161,11 @@ def _makes_between(op: Op, value: int) -> bool:
     gradient of one that moves on by so many. Where the image is split, each device makes what is made of its part.
     """
     return op.kind == CONVOLUTION and value in op.results and math.prod(op.attributes.get("lhs_dilation", ())) > 1
+
+
+def _moves_on(op: Op, value: int) -> bool:
+    """Whether windows go over a value by several places at a time: where what they make is split, so is that."""
+    return op.kind == RUNNING and value in op.operands and math.prod(op.attributes.get("window_strides", ())) > 1
 
 
 def _cuts_off(op: Op) -> bool:
@@ -222,9 +231,11 @@ def _numbered(
     sums: dict[int, set[int]] = {}
     needs = []
     windows: set[int] = set()
+    cuts: dict[int, frozenset[int]] = {}
     for op, own in factors:
         summed = _loops(number, own, op.factors.reduction) if op.factors else frozenset()
         read, made = (_loops_at(dims, each, _apart(graph, op)) for each in (op.operands, op.results))
+        cuts |= {loop: cuts.get(loop, frozenset()) | made for loop in read}
         cut = places.get(op.results[0], frozenset()) if op.kind == SLICE else frozenset()
         after = _after(ops, [op]) if summed or cut or read else frozenset()
         for loop in summed | cut | read:
@@ -246,6 +257,7 @@ def _numbered(
         places=places,
         views=_views(ops, dims),
         gathers=_gathers(ops, dims),
+        cuts=cuts,
     )
 
 
