@@ -136,13 +136,17 @@ def choices(
 
 
 def _splits(nest: Nest, size: int) -> Iterator[Split]:
-    """What an axis of this size may split."""
+    """What an axis of this size may split. What little is left of a dim is whole behind the cut where no axis of this
+    size splits it there.
+    """
     yield Split()
     loops = [n for n in range(len(nest.sizes)) if not nest.blocked[n] and _has_parts(nest, n, size)]
     for loop in loops:
-        yield Split(loop)
+        cuts = nest.cuts.get(loop, frozenset()) & {*loops}
+        if not cuts:
+            yield Split(loop)
         for then in loops if loop in nest.sums else ():
-            if then != loop and _is_after(nest, loop, then):
+            if then != loop and then in (cuts or loops) and _is_after(nest, loop, then):
                 yield Split(loop, then)
                 if any(loop in form.places for form in nest.forms):
                     yield Split(loop, then, kept=True)

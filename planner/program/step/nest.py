@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from ....dsl.records import record
+from ...compute.work import RUNNING
 from ...fusion.nature import PRODUCTS
 from ...graph import Graph, Op
 from ...images import CONVOLUTION
@@ -66,6 +67,8 @@ class Nest:
     one of a dim that a reshape makes several dims of, the values behind that: they may be split along it where the dim
     is not, each device going on with its part of what it has. ``gathers`` has, for each loop that is a major one and,
     where a reshape joins parts of dims, a minor one behind, the values behind that: who split it gather it there.
+    ``cuts`` has for each loop of a dim that is cut or padded, and is another loop behind that, those behind: what is
+    made lies along these, for all else what it is made of is brought there before.
     """
 
     sizes: tuple[int, ...]
@@ -78,6 +81,7 @@ class Nest:
     places: Mapping[int, frozenset[int]] = field(default_factory=dict)
     views: Mapping[int, frozenset[int]] = field(default_factory=dict)
     gathers: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    cuts: Mapping[int, frozenset[int]] = field(default_factory=dict)
 
     @cached_property
     def alone(self) -> frozenset[int]:
@@ -138,16 +142,13 @@ def _join(graph: Graph, op: Op, atoms: dict[int, list[list[Atom]]]) -> list[Atom
     apart = _apart(graph, op)
     for value, rule in rules:
         for place, (size, dim, factors) in enumerate(zip(graph.shape(value), atoms[value], rule, strict=True)):
-            if factors and place in apart:
-                for atom in leaves((*dim, *(own[f] for f in factors))) if value in op.operands else ():
-                    atom.blocked = True
-            elif factors:
+            if factors and place not in apart:
                 ways = math.prod(op.factors.sizes[f] for f in factors)
                 if size == 1 < ways and _cuts_off(op):
                     lay_out_along(dim[0], [own[f] for f in factors])
                     continue
                 row = [own[f] for f in factors]
-                if _makes_between(op, value) and size > ways and size % ways == 0:
+                if (_makes_between(op, value) or _moves_on(op, value)) and size > ways and size % ways == 0:
                     unify(dim, [*row, Atom(size // ways, blocked=True)])
                     continue
                 is_same = size == ways or (_cuts_off(op) and max(size, ways) < 2 * min(size, ways))
@@ -162,6 +163,11 @@ def _makes_between(op: Op, value: int) -> bool:
     return op.kind == CONVOLUTION and value in op.results and math.prod(op.attributes.get("lhs_dilation", ())) > 1
 
 
+def _moves_on(op: Op, value: int) -> bool:
+    """Whether windows go over a value by several places at a time: where what they make is split, so is that."""
+    return op.kind == RUNNING and value in op.operands and math.prod(op.attributes.get("window_strides", ())) > 1
+
+
 def _cuts_off(op: Op) -> bool:
     """Whether an operation takes away or adds what lies at the ends of dims, and leaves nothing out between."""
     strides, gaps = (op.attributes.get(name, ()) for name in ("strides", "interior_padding"))
@@ -169,8 +175,8 @@ def _cuts_off(op: Op) -> bool:
 
 
 def _apart(graph: Graph, op: Op) -> set[int]:
-    """The dims of what is cut out or padded of which little is there before or after: devices have all of what they
-    read, and go on with any part of what they make.
+    """The dims of what is cut out or padded of which little is there before or after, or not all that lies between:
+    loops of their own before and after, and devices that have parts before send each other what they go on with.
     """
     if op.kind not in CUTS:
         return set()
@@ -225,16 +231,18 @@ def _numbered(
     sums: dict[int, set[int]] = {}
     needs = []
     windows: set[int] = set()
+    cuts: dict[int, frozenset[int]] = {}
     for op, own in factors:
         summed = _loops(number, own, op.factors.reduction) if op.factors else frozenset()
+        read, made = (_loops_at(dims, each, _apart(graph, op)) for each in (op.operands, op.results))
+        cuts |= {loop: cuts.get(loop, frozenset()) | made for loop in read}
         cut = places.get(op.results[0], frozenset()) if op.kind == SLICE else frozenset()
-        after = _after(ops, [op]) if summed or cut else frozenset()
-        for loop in summed | cut:
+        after = _after(ops, [op]) if summed or cut or read else frozenset()
+        for loop in summed | cut | read:
             sums.setdefault(loop, set()).update(after)
         moved = _loops(number, own, op.factors.permutation) if op.factors else frozenset()
         ranked = _loops(number, own, range(len(own))) if op.kind == TOP_K else frozenset[int]()
-        cut_out = frozenset(loop for place in _apart(graph, op) for loop in dims[op.results[0]][place])
-        needs.append(summed | moved | ranked | cut_out | _left_out(op, dims, places))
+        needs.append(summed | moved | ranked | read | made | _left_out(op, dims, places))
         if op.kind not in CUTS:
             windows |= moved
     shared = {loop for each in dims.values() for row in each if len(row) > 1 for loop in row}
@@ -249,6 +257,7 @@ def _numbered(
         places=places,
         views=_views(ops, dims),
         gathers=_gathers(ops, dims),
+        cuts=cuts,
     )
 
 
@@ -291,6 +300,11 @@ def _joined(given: Dims, made: Dims) -> Iterator[int]:
 def _loops(number: Mapping[int, int], own: Sequence[Atom], factors: Iterable[int]) -> frozenset[int]:
     """The numbers of the loops that some factors are."""
     return frozenset(number[id(leaf)] for leaf in leaves(own[factor] for factor in factors) if id(leaf) in number)
+
+
+def _loops_at(dims: Mapping[int, Dims], values: Sequence[int], places: Iterable[int]) -> frozenset[int]:
+    """The loops that the first of some values has at these places among its dims."""
+    return frozenset(loop for place in places for loop in dims[values[0]][place])
 
 
 def _places(graph: Graph, dims: Mapping[int, Dims]) -> dict[int, frozenset[int]]:
