@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ...chip import Chip
-from ...cut_images import SMALLEST_WITHOUT_VMEM, cut_convolutions, of_arguments, smallest_whole, with_margins
+from ...cut_images import SMALLEST_WITHOUT_VMEM, cut_convolutions, smallest_whole, with_margins
 from ...fusion.nature import BROADCAST, ELEMENTWISE
 from ...graph import Graph, Op, Value
 from ...image_pieces import lies_turned, pieces_of, turned_shapes, with_lanes
+from ...image_sources import of_arguments
 from ...images import (
     CONVOLUTION,
     Image,
