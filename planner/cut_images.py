@@ -99,6 +99,16 @@ def with_margins(graph: Graph, cut: Mapping[int, Op]) -> dict[Shape, float]:
     return {shape: PARTS * part / places[shape] for shape, part in parts_of(graph, cut).items()}
 
 
+def share_read(graph: Graph, op: Op) -> float:
+    """How many times as many places the parts have that a convolution reads as their image, with what each reads of
+    the next one.
+    """
+    along, made = _along(graph, op), graph.shape(op.results[0])[int(op.attributes["output_spatial_dimensions"][-1])]
+    if along is None:
+        return 1.0
+    return PARTS * (along.part(made) * along.step + along.window - 1) / along.size
+
+
 def places_made(graph: Graph, op: Op, read: int | None) -> int:
     """The places of a part that a convolution makes of parts of so many places, of which none are known of what is cut
     for it: between those of an image with gaps are as many as these say.
@@ -109,6 +119,22 @@ def places_made(graph: Graph, op: Op, read: int | None) -> int:
     if along.gaps > 1:
         return along.gaps * -(-along.places // PARTS)
     return along.part(made) if along.step > 1 or read is None else read
+
+
+def cut_anew(graph: Graph, smallest: int) -> frozenset[int]:
+    """The images of which convolutions read other parts than they lie in: those whose windows move on by several
+    places, where the parts that they begin at are smaller than those that one before that moves on by one makes. Seen
+    on v5p and v6e; not looked for where only single images are cut.
+    """
+    cut = cut_convolutions(graph, smallest) if smallest > SMALLEST_WITHOUT_VMEM else {}
+    parts = parts_of(graph, cut) if cut else {}
+    return frozenset(op.operands[0] for op in cut.values() if _begins_elsewhere(graph, op, parts))
+
+
+def _begins_elsewhere(graph: Graph, op: Op, parts: Mapping[Shape, int]) -> bool:
+    read, made = (parts.get(graph.shape(value), 0) for value in (op.operands[0], op.results[0]))
+    step = along_last(op.attributes, "window_strides")
+    return step > 1 and read > step * made
 
 
 def is_gradient_cut(graph: Graph, op: Op, parts: Mapping[Shape, int]) -> bool:

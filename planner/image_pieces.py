@@ -67,7 +67,7 @@ def looped_images(graph: Graph) -> dict[Shape, Image]:
 def turned_shapes(graph: Graph) -> frozenset[Shape]:
     """The shapes of the images that loops of several turns take in pieces which lie with the batch on the lanes.
 
-    Not those that convolutions outside of loops cut: these lie in parts, and loops have copies.
+    Not those that convolutions outside of loops cut: these lie in parts, and loops have copies (v5p, v5e and v6e).
     """
     lying = ((body.shape(piece.whole), features_and_batch(body, piece)) for body, piece in _pieces(graph))
     turned = frozenset(shape for shape, each in lying if batch_on_lanes(*each, NARROW_BITS))

@@ -236,7 +236,7 @@ def test_few_features_a_turn_lay_all_of_an_image_with_its_batch_on_the_lanes() -
 
 
 def test_an_image_that_convolutions_cut_outside_of_loops_lies_in_parts_there() -> None:
-    """As compiled for v5p and v5e of weights that are shared out, so that only their gradients are made in loops:
+    """As compiled for v5p, v5e and v6e of weights that are shared out, so that only their gradients are made in loops:
     f32[4,64,64,32] lies as f32[64,32,9,32], and the loop has a copy in bfloat16 with the batch on the lanes.
     """
     image, part = Value((4, 64, 64, 32), "f32"), Value((4, 64, 64, 4), "f32")
