@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from .fusion.nature import ELEMENTWISE
 from .graph import Graph, Op
 from .images import CONVOLUTION, images_of, is_gradient_of_kernel
 
@@ -100,6 +99,16 @@ def with_margins(graph: Graph, cut: Mapping[int, Op]) -> dict[Shape, float]:
     return {shape: PARTS * part / places[shape] for shape, part in parts_of(graph, cut).items()}
 
 
+def share_read(graph: Graph, op: Op) -> float:
+    """How many times as many places the parts have that a convolution reads as their image, with what each reads of
+    the next one.
+    """
+    along, made = _along(graph, op), graph.shape(op.results[0])[int(op.attributes["output_spatial_dimensions"][-1])]
+    if along is None:
+        return 1.0
+    return PARTS * (along.part(made) * along.step + along.window - 1) / along.size
+
+
 def places_made(graph: Graph, op: Op, read: int | None) -> int:
     """The places of a part that a convolution makes of parts of so many places, of which none are known of what is cut
     for it: between those of an image with gaps are as many as these say.
@@ -112,6 +121,22 @@ def places_made(graph: Graph, op: Op, read: int | None) -> int:
     return along.part(made) if along.step > 1 or read is None else read
 
 
+def cut_anew(graph: Graph, smallest: int) -> frozenset[int]:
+    """The images of which convolutions read other parts than they lie in: those whose windows move on by several
+    places, where the parts that they begin at are smaller than those that one before that moves on by one makes. Seen
+    on v5p and v6e; not looked for where only single images are cut.
+    """
+    cut = cut_convolutions(graph, smallest) if smallest > SMALLEST_WITHOUT_VMEM else {}
+    parts = parts_of(graph, cut) if cut else {}
+    return frozenset(op.operands[0] for op in cut.values() if _begins_elsewhere(graph, op, parts))
+
+
+def _begins_elsewhere(graph: Graph, op: Op, parts: Mapping[Shape, int]) -> bool:
+    read, made = (parts.get(graph.shape(value), 0) for value in (op.operands[0], op.results[0]))
+    step = along_last(op.attributes, "window_strides")
+    return step > 1 and read > step * made
+
+
 def is_gradient_cut(graph: Graph, op: Op, parts: Mapping[Shape, int]) -> bool:
     """Whether the gradient of a kernel is of parts: of what comes back to it, and of an image that has not more places
     in each than windows begin at. That of a kernel with gaps is of whole images.
@@ -119,54 +144,19 @@ def is_gradient_cut(graph: Graph, op: Op, parts: Mapping[Shape, int]) -> bool:
     if is_of_gaps(op):
         return False
     image, back = (parts.get(graph.shape(value)) for value in op.operands[:2])
-    return back is not None and (image or 0) <= _last(op.attributes, "rhs_dilation") * back
+    return back is not None and (image or 0) <= along_last(op.attributes, "rhs_dilation") * back
 
 
 def is_of_gaps(gradient: Op) -> bool:
     """Whether the gradient of a kernel is that of one with gaps between its places."""
-    return _last(gradient.attributes, "window_strides") > 1
+    return along_last(gradient.attributes, "window_strides") > 1
 
 
 def has_whole_steps(graph: Graph, op: Op) -> bool:
     """Whether windows begin at whole steps in each part of an image, as those of a gradient do."""
-    step = max(_last(op.attributes, name) for name in ("window_strides", "rhs_dilation"))
+    step = max(along_last(op.attributes, name) for name in ("window_strides", "rhs_dilation"))
     along = op.attributes["input_spatial_dimensions"][-1]
     return graph.shape(op.operands[0])[int(along)] % (PARTS * step) == 0
-
-
-def comes_back_whole(graph: Graph, gradient: Op, cut: Mapping[int, Op]) -> bool:
-    """Whether what comes back to the gradient of a kernel is computed, number by number, of what a convolution made
-    that is not cut: one with gaps between which margins do not fit. Where windows move on by several it is cut again.
-    """
-    if _last(gradient.attributes, "rhs_dilation") > 1:
-        return False
-    makers = {result: op for op in graph.ops for result in op.results}
-    waiting, seen = [gradient.operands[1]], set[int]()
-    while waiting:
-        value = waiting.pop()
-        op = makers.get(value)
-        if op is None or value in seen:
-            continue
-        seen.add(value)
-        if op.kind == CONVOLUTION:
-            if value not in cut:
-                return True
-        elif op.kind in ELEMENTWISE:
-            alike = [v for v in op.operands if graph.shape(v) == graph.shape(value)]
-            waiting += [v for v in alike if graph.values[v].dtype != "pred"]
-    return False
-
-
-def of_arguments(graph: Graph) -> set[int]:
-    """The arguments of a graph, and what is made of them alone number by number."""
-    found = set(graph.arguments)
-    for op in graph.ops:
-        if op.kind in ELEMENTWISE:
-            shape = graph.shape(op.results[0])
-            alike = [value for value in op.operands if graph.shape(value) == shape]
-            if alike and found.issuperset(alike):
-                found.update(op.results)
-    return found
 
 
 def _along(graph: Graph, op: Op) -> Along | None:
@@ -174,17 +164,18 @@ def _along(graph: Graph, op: Op) -> Along | None:
     inside = said.get("input_spatial_dimensions", ())
     if not inside or int(said.get("batch_group_count", 1)) > 1:
         return None
-    window, reach = graph.shape(op.operands[1])[said["kernel_spatial_dimensions"][-1]], _last(said, "rhs_dilation")
+    window, reach = graph.shape(op.operands[1])[said["kernel_spatial_dimensions"][-1]], along_last(said, "rhs_dilation")
     low, high = said["padding"][-1] if said.get("padding") else (0, 0)
     return Along(
         size=graph.shape(op.operands[0])[inside[-1]],
         window=(window - 1) * reach + 1,
-        step=_last(said, "window_strides"),
-        gaps=_last(said, "lhs_dilation"),
+        step=along_last(said, "window_strides"),
+        gaps=along_last(said, "lhs_dilation"),
         low=low,
         high=high,
     )
 
 
-def _last(said: Mapping[str, Any], name: str) -> int:
+def along_last(said: Mapping[str, Any], name: str) -> int:
+    """What a convolution says of the last of its images' dims; 1 where it says nothing."""
     return int((said.get(name) or (1,))[-1])

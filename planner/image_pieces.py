@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from .cut_images import SMALLEST_BATCH, cut_convolutions
 from .fusion.nature import SLICE, UPDATE
 from .graph import Graph
 from .images import CONVOLUTION, Image, batch_on_lanes, images_of, is_gradient_of_kernel
@@ -64,9 +65,21 @@ def looped_images(graph: Graph) -> dict[Shape, Image]:
 
 
 def turned_shapes(graph: Graph) -> frozenset[Shape]:
-    """The shapes of the images that loops of several turns take in pieces which lie with the batch on the lanes."""
+    """The shapes of the images that loops of several turns take in pieces which lie with the batch on the lanes.
+
+    Not those that convolutions outside of loops cut: these lie in parts, and loops have copies (v5p, v5e and v6e).
+    """
     lying = ((body.shape(piece.whole), features_and_batch(body, piece)) for body, piece in _pieces(graph))
-    return frozenset(shape for shape, each in lying if batch_on_lanes(*each, NARROW_BITS))
+    turned = frozenset(shape for shape, each in lying if batch_on_lanes(*each, NARROW_BITS))
+    return turned - _cut_shapes(graph) if turned else turned
+
+
+def _cut_shapes(graph: Graph) -> frozenset[Shape]:
+    """The shapes of what convolutions outside of loops read and make in parts, on the chips whose compiler makes loops
+    of convolutions: v4 and later.
+    """
+    cut = cut_convolutions(graph, SMALLEST_BATCH).values()
+    return frozenset(graph.shape(value) for op in cut for value, _ in images_of(graph, op))
 
 
 def _pieces(graph: Graph) -> Iterator[tuple[Graph, Piece]]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 from meshwright.planner.cut_images import (
-    comes_back_whole,
     cut_convolutions,
     has_whole_steps,
     is_gradient_cut,
     parts_of,
 )
 from meshwright.planner.graph import Graph, Op, Value
+from meshwright.planner.image_sources import comes_back_whole
 from programs import CONVOLVED, KERNEL_GRADIENT
 
 FEW = 8

@@ -235,6 +235,28 @@ def test_few_features_a_turn_lay_all_of_an_image_with_its_batch_on_the_lanes() -
     assert not turned_shapes(in_turns(4, 2, 1).graph)  # one turn is no loop
 
 
+def test_an_image_that_convolutions_cut_outside_of_loops_lies_in_parts_there() -> None:
+    """As compiled for v5p, v5e and v6e of weights that are shared out, so that only their gradients are made in loops:
+    f32[4,64,64,32] lies as f32[64,32,9,32], and the loop has a copy in bfloat16 with the batch on the lanes.
+    """
+    image, part = Value((4, 64, 64, 32), "f32"), Value((4, 64, 64, 4), "f32")
+    kernel, made = Value((3, 3, 32, 32), "bf16"), Value((3, 3, 4, 32), "f32")
+    inner = (
+        Op(kind="dynamic_slice", operands=(1,), results=(3,), attributes={"step": 0}),
+        Op(kind="convolution", operands=(3, 2), results=(4,), attributes=KERNEL_GRADIENT),
+    )
+    body = Graph(values=(made, image, image, part, made), ops=inner, arguments=(0, 1, 2), results=(4,))
+    ops = (
+        Op(kind="convolution", operands=(0, 1), results=(3,), attributes=CONVOLVED | {"padding": ((1, 1), (1, 1))}),
+        Op(kind="while", operands=(2, 3, 0), results=(4,), bodies=(body,), trips=4),
+    )
+    program = of_ops((image, kernel, made, image, made), ops, (0, 1, 2), (4,))
+    assert not turned_shapes(program.graph)
+    assert temporary_bytes(program)(program.graph, 3) == 4 * 64 * (8 * 9) * 128 * 4
+    (copy,) = beside_loops(program)
+    assert copy == (3, (1, 1), 2 * 64 * 64 * 32 * 128)
+
+
 def test_a_single_image_that_turns_fill_has_its_places_on_the_lanes() -> None:
     """As compiled for v4, bf16[1,128,128,256]{2,3,1,0}, and for v5p, bf16[1,64,64,256]{2,3,1,0} in 4 MiB, not 2; one
     that fewer features leave emptier than its places lies so too where turns convolve all of it, but a copy does not:

@@ -15,7 +15,15 @@ from .fast.accessed import WHILE_TURNS, bytes_per_s
 from .fast.near import Wanted
 from .flow.flow import Flow
 from .tensors.across_loops import copied_across
-from .tensors.convolved import copied_whole, laid_bytes, shifted_images, smallest_batch, widened_images
+from .tensors.convolved import (
+    copied_whole,
+    laid_bytes,
+    shifted_images,
+    smallest_batch,
+    sources_of,
+    widened_images,
+)
+from .tensors.cut_anew import copies_cut_anew, given_parts
 from .tensors.kept_parts import kept_parts
 from .tensors.scattered_images import copied_for_convolutions
 from .tensors.taken_in_pieces import Alone, beside_loops
@@ -58,8 +66,13 @@ def narrow_copies(program: Program, flow: Flow, chip: Chip | None, images: Copie
     widened = widened_images(program, smallest_batch(chip), near_bytes)
     shifted = (*shifted_images(program, smallest_batch(chip), early=early), *widened)
     across = (*copied_across(program, early=early), *kept_parts(program, smallest_batch(chip), laid))
+    smallest = smallest_batch(chip)
+    anew = (
+        *copies_cut_anew(program, smallest, sources_of(graph), laid),
+        *given_parts(program, smallest, laid),
+    )
     alone = set[int]()
-    for number, beside in enumerate((*loops, *rows, *whole, *shifted, *beside_whole(program), *across)):
+    for number, beside in enumerate((*loops, *rows, *whole, *shifted, *beside_whole(program), *across, *anew)):
         buffer = -1 - 3 * len(graph.values) - number
         copies[buffer], spans[buffer], narrow[buffer] = beside
         alone |= {buffer} if isinstance(beside, Alone) else set()

@@ -13,17 +13,16 @@ from types import MappingProxyType
 from ...cut_images import (
     FEWEST,
     PARTS,
-    comes_back_whole,
     cut_convolutions,
     has_whole_steps,
     is_gradient_cut,
     is_of_gaps,
-    of_arguments,
     parts_of,
     smallest_whole,
 )
 from ...fusion.nature import NORMED
 from ...graph import Graph, Op, Value
+from ...image_sources import comes_back_whole, of_arguments
 from ...images import (
     CONVOLUTION,
     Image,

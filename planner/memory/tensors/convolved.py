@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 from ...chip import Chip
-from ...cut_images import SMALLEST_WITHOUT_VMEM, cut_convolutions, of_arguments, smallest_whole, with_margins
+from ...cut_images import SMALLEST_WITHOUT_VMEM, cut_anew, cut_convolutions, smallest_whole, with_margins
 from ...fusion.nature import BROADCAST, ELEMENTWISE
 from ...graph import Graph, Op, Value
 from ...image_pieces import lies_turned, pieces_of, turned_shapes, with_lanes
+from ...image_sources import of_arguments
 from ...images import (
     CONVOLUTION,
     Image,
@@ -32,7 +33,7 @@ from .scattered_images import shapes_in_rows
 from .taken_in_pieces import NARROW, Alone, Beside, rounded_fills
 from .tiles import ROWS, Sizes, aligned, padded_bytes, round_up, tile_rows
 
-CUT_COPIES, NEAREST, PARTS = 2, 3, 8
+NEAREST, PARTS = 3, 8
 FEW_FEATURES, NARROW_BITS, FIRST_ROWS = ROWS, 16, 2
 
 
@@ -42,6 +43,31 @@ class Lying(NamedTuple):
     image: Image
     may_cut: bool
     is_turned: bool
+
+
+class Reading(NamedTuple):
+    """How convolutions read an image: the places of the filter whose gradient does, along the dim that images are cut
+    along, and whether what they read is made of it as they do, for themselves and for the gradient of a filter.
+    """
+
+    shifts: int = 0
+    is_convolved: bool = False
+    is_for_gradient: bool = False
+
+    def with_also(self, shifts: int, *, is_made_of: bool, is_gradient: bool) -> Reading:
+        """The same, read by one more."""
+        return Reading(
+            max(self.shifts, shifts),
+            self.is_convolved or (is_made_of and not is_gradient),
+            self.is_for_gradient or (is_made_of and is_gradient),
+        )
+
+    @property
+    def copies(self) -> int:
+        """The copies that lie beside it in bfloat16 of a bfloat16 image: where convolutions read the image itself, it
+        stands for one. Seen on v5p, v5e and v6e.
+        """
+        return max(1, self.is_convolved + self.is_for_gradient)
 
 
 def smallest_batch(chip: Chip | None) -> int:
@@ -59,7 +85,7 @@ def convolved_bytes(program: Program, smallest: int) -> Sizes:
     its filter; for that of a filter of more than ``NEAREST`` places beside each other once for each of these.
     """
     wanted = _wanted(program.graph)
-    read = _read_by_convolutions(program) if wanted else dict[int, int]()
+    read = _read_by_convolutions(program, smallest) if wanted else dict[int, Reading]()
     rounded = rounded_fills(program.graph) if wanted else frozenset[int]()
     rows = shapes_in_rows(program.graph) if wanted else frozenset[tuple[int, ...]]()
     tied = (
@@ -90,8 +116,11 @@ def convolved_bytes(program: Program, smallest: int) -> Sizes:
         laid, is_few = int(laid * margins.get(value.shape, 1.0)), value.shape[lying.image.batch] < smallest
         if not lying.may_cut or not is_few or (graph is program.graph and (number not in read or number in looped)):
             return laid
-        shifts = read.get(number, 0) if graph is program.graph else 0
-        return laid + (shifts * laid * NARROW_BITS // value.bits if shifts > NEAREST else (CUT_COPIES - 1) * laid)
+        reading = read.get(number, Reading()) if graph is program.graph else Reading()
+        if reading.shifts > NEAREST:
+            return laid + reading.shifts * laid * NARROW_BITS // value.bits
+        copies = reading.copies if value.bits == NARROW_BITS and smallest > SMALLEST_WITHOUT_VMEM else 1
+        return laid + copies * laid
 
     return num_bytes
 
@@ -116,29 +145,34 @@ def laid_bytes(program: Program, smallest: int) -> Callable[[Value], int]:
     return num_bytes
 
 
-def _read_by_convolutions(program: Program) -> dict[int, int]:
+def _read_by_convolutions(program: Program, smallest: int) -> dict[int, Reading]:
     """What lies in memory that convolutions read, or what they read is made of number by number, if that is one array
     and what is spread over it.
 
-    With the places of the filter whose gradient reads it, along the dim that images are cut along. Windows of one place
-    read no copies, nor do gradients of filters that convolve arguments.
+    Windows of one place read no copies, nor do gradients of filters that convolve arguments. What is cut anew has
+    others (``cut_anew``).
     """
     graph = program.graph
-    written, sources = {value for kernel in program.kernels for value in kernel.writes}, _sources(graph)
-    found: dict[int, int] = {}
+    written, sources = {value for kernel in program.kernels for value in kernel.writes}, sources_of(graph)
+    found, anew, given = dict[int, Reading](), cut_anew(graph, smallest), _given(graph, smallest)
     for op in graph.ops:
-        if op.kind != CONVOLUTION or is_of_one_place(graph, op) or _reads_whole(graph, op):
+        if op.kind != CONVOLUTION or is_of_one_place(graph, op) or _reads_whole(graph, op, given):
             continue
-        shifts = shifts_of(graph, op)
+        shifts, is_gradient = shifts_of(graph, op), is_gradient_of_kernel(graph, op)
         for place, number in enumerate(op.operands):
+            if number in anew:
+                continue
             value = number
             while value not in written and value in sources:
                 value = sources[value]
-            found[value] = max(found.get(value, 0), 0 if place else shifts)
+            is_made_of = value != number and graph.values[number].dtype == NARROW
+            found[value] = found.get(value, Reading()).with_also(
+                0 if place else shifts, is_made_of=is_made_of, is_gradient=is_gradient
+            )
     return found
 
 
-def _sources(graph: Graph) -> dict[int, int]:
+def sources_of(graph: Graph) -> dict[int, int]:
     """The one array of its shape that each value is computed of number by number, where that is one."""
     spread = {op.results[0] for op in graph.ops if op.kind == BROADCAST}
     sources: dict[int, int] = {}
@@ -233,12 +267,13 @@ def copied_whole(program: Program, smallest: int, *, early: bool) -> Iterator[Be
     graph = program.graph
     maker = {value: point for point, kernel in enumerate(program.kernels) for value in kernel.writes}
     wanted = _wanted(graph) if graph.nesting and CONVOLUTION in graph.kinds else {}
+    given = _given(graph, smallest) if CONVOLUTION in graph.kinds else set[int]()
     for point, kernel in enumerate(program.kernels) if CONVOLUTION in graph.kinds else ():
         for op in [graph.ops[number] for number in kernel.ops]:
             if op.kind != CONVOLUTION:
                 continue
             yield from _beside_lanes(graph, op, point, wanted)
-            if not _reads_whole(graph, op):
+            if not _reads_whole(graph, op, given):
                 continue
             (argument, image), (back, of) = images_of(graph, op)
             whole = graph.values[argument]
@@ -275,10 +310,10 @@ def shifted_images(program: Program, smallest: int, *, early: bool = False) -> I
     ``early``, behind the convolution that reads it (v5e): then as many wait as its kernel has places (``_waiting``).
     """
     graph, wanted = program.graph, _wanted(program.graph)
-    first = _first_convolved(program) if early else {}
+    first, given = _first_convolved(program) if early else {}, _given(graph, smallest) if wanted else set[int]()
     for point, kernel in enumerate(program.kernels) if wanted else ():
         for op in [graph.ops[number] for number in kernel.ops]:
-            if op.kind != CONVOLUTION or is_of_one_place(graph, op) or _reads_whole(graph, op):
+            if op.kind != CONVOLUTION or is_of_one_place(graph, op) or _reads_whole(graph, op, given):
                 continue
             image, shifts = op.operands[0], shifts_of(graph, op)
             lying, value = wanted[graph.shape(image)], replace(graph.values[image], dtype=NARROW)
@@ -346,9 +381,14 @@ def widened_images(program: Program, smallest: int, near_bytes: int) -> Iterator
                     yield Beside(op.results[0], (point, point), laid)
 
 
-def _reads_whole(graph: Graph, op: Op) -> bool:
-    """Whether a convolution is the gradient of a kernel of several places that convolves an argument."""
-    return op.operands[0] in graph.arguments and is_gradient_of_kernel(graph, op) and not is_of_one_place(graph, op)
+def _given(graph: Graph, smallest: int) -> set[int]:
+    """A step's arguments, and what is rounded of them, as v5p, v5e and v6e have it."""
+    return of_arguments(graph) if smallest > SMALLEST_WITHOUT_VMEM else set(graph.arguments)
+
+
+def _reads_whole(graph: Graph, op: Op, given: Container[int]) -> bool:
+    """Whether a convolution is the gradient of a kernel of several places that convolves what is ``given``."""
+    return op.operands[0] in given and is_gradient_of_kernel(graph, op) and not is_of_one_place(graph, op)
 
 
 def _whole_bytes(value: Value, image: Image, *, turned: bool = False) -> int:

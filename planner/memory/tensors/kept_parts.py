@@ -11,8 +11,9 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from ...cut_images import comes_back_whole, cut_convolutions, is_gradient_cut, of_arguments, parts_of
+from ...cut_images import cut_convolutions, is_gradient_cut, parts_of
 from ...graph import Graph, Op, Value
+from ...image_sources import comes_back_whole, of_arguments
 from ...images import CONVOLUTION, images_of, is_gradient_of_kernel, is_of_one_place
 from ...kernels import Program
 from .convolved import FEW_FEATURES
