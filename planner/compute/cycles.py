@@ -111,7 +111,7 @@ def cycles_of(work: Work, near: Sequence[bool], near_writes: Sequence[bool], edg
         read, made = _side(sum(work.reads)), _side(sum(work.writes))
         total = sides_cycles(read, made, of, read_near=all(near), made_near=all(near_writes))
         return Cycles(total=total, bound=MEMORY, far_bytes=far_reads + far_writes)
-    if work.rows and of.row_cycles:
+    if work.rows and of.row_cycles and not (work.few_row_tiles and far_reads):
         total = work.rows * of.row_cycles * (FEW_SHARE if work.rows <= FEW_ROWS else 1.0)
         return Cycles(total=total, bound=VECTOR, far_bytes=far_reads + far_writes)
     if work.few_row_tiles and of.few_rows_cycles:
