@@ -71,8 +71,9 @@ def cycles_of(work: Work, near: Sequence[bool], near_writes: Sequence[bool], edg
     """Cycles of a kernel, given which of its reads and writes are in vector memory."""
     if work.kind == FREE:
         return Cycles(total=0.0, bound=MEMORY, far_bytes=0)
-    left = 0  # in a common memory, as slow as the large one but for what products read, and slower to write
+    left = at_hand = 0  # in a common memory, as slow as the large one but for what products read, and slower to write
     if of.common_bytes:
+        at_hand = sum(size for size, is_near in zip(work.reads, near, strict=True) if is_near)
         left = sum(size for size, is_near in zip(work.writes, near_writes, strict=True) if is_near)
         makes_image = _convolves(work) and MOST_KEPT * work.spill_bytes >= sum(work.reads)
         near = near if _is_product_of_matrices(work) or makes_image else [False] * len(near)
@@ -118,7 +119,7 @@ def cycles_of(work: Work, near: Sequence[bool], near_writes: Sequence[bool], edg
         total = work.few_row_tiles * of.few_rows_cycles + (far_reads + far_writes) * of.byte_cycles
         total += of.common_write_cycles * left + of.start_cycles + of.step_cycles
         return Cycles(total=total, bound=VECTOR, far_bytes=far_reads + far_writes)
-    return _loop(work, far_reads, far_writes, left, of)
+    return _loop(work, far_reads, far_writes, at_hand + left, of)
 
 
 def _side(num_bytes: int) -> Side:
@@ -172,15 +173,15 @@ def _streamed(work: Work, near: Sequence[bool], of: Coefficients) -> float:
     return once + left * pieces / times + right * times
 
 
-def _loop(work: Work, far_reads: int, far_writes: int, left: int, of: Coefficients) -> Cycles:
+def _loop(work: Work, far_reads: int, far_writes: int, common: int, of: Coefficients) -> Cycles:
     """Reads cost their bytes wherever they are (``near_read_share``): most compilers count them before they know.
 
-    ``left`` are the bytes left in a common memory. What passes as one window is read before and written after
-    (``whole_start_cycles``).
+    ``common`` are the bytes of a common memory, which may take longer than all together. What passes as one window is
+    read before and written after (``whole_start_cycles``).
     """
     moved = sum(work.reads) + work.spill_bytes
     at_hand = (1 - of.near_read_share) * (sum(work.reads) - far_reads)
-    memory = (moved - at_hand + far_writes) * of.byte_cycles
+    memory = max((moved - at_hand + far_writes) * of.byte_cycles, common * of.common_cycles)
     vector = work.registers * of.register_cycles
     if not work.single:
         windows = _windows((moved + sum(work.writes)) / of.loop_window_bytes, of)
@@ -191,7 +192,6 @@ def _loop(work: Work, far_reads: int, far_writes: int, left: int, of: Coefficien
         windows = _windows(work.space_bytes / (once or of.single_window_bytes), of)
     units = memory + vector if work.windowed else max(memory, vector)  # rows as a whole wait for memory
     total = units + windows * of.step_cycles + _start(moved + sum(work.writes), of)
-    total += of.common_write_cycles * left
     if of.whole_start_cycles:
         total = min(total, of.whole_start_cycles + memory + max(memory, vector))
     return Cycles(total=total, bound=VECTOR if vector > memory else MEMORY, far_bytes=far_reads + far_writes)
