@@ -51,8 +51,8 @@ class Work:
     ``copied`` says that pieces are only put in another order, ``moved`` that they stay in theirs. ``rows`` are those of
     128 numbers that are put into registers one by one. ``turns`` says that an image is put together of its parts, or
     parted. ``windowed`` says that the maximum of each row is taken away from it, in a window as large as the row.
-    ``few_row_tiles`` are tiles of two or four rows that are moved one by one; where they are ``rows`` too, what is near
-    is put into registers as rows are (v4, v5e and v6e; v5p moves them from memory).
+    ``few_row_tiles`` are tiles of two or four rows that are moved one by one; where they are ``rows`` too, many of what
+    is near are put into registers as rows are.
     """
 
     kind: str
@@ -115,7 +115,7 @@ def work_of(graph: Graph, kernel: Kernel) -> Work:
         turns=len(real) == 1 and BETWEEN_PARTS in first and real[0].kind != REDUCE,
         windowed=not met and takes_away_most(real),
         rows=rows or tiles,
-        few_row_tiles=tiles if real[0].kind == TURNED_COPY else 0.0,
+        few_row_tiles=tiles,
         written_out=written_out_of(graph, real) if len(real) == 1 else None,
     )
 
