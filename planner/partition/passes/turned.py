@@ -186,7 +186,7 @@ class _Turning:
         """What is spread, which may lie in tiles of few rows."""
         rows = self.tiled.get(op.results[0], 0)
         said = op.attributes
-        return replace(op, attributes=_spread_said(said["broadcast_dimensions"], rows)) if rows else op
+        return replace(op, attributes=_spread_said(tuple(said["broadcast_dimensions"]), rows)) if rows else op
 
     def _turned(self, op: Op) -> Iterator[Op]:
         (sent,), (got,) = op.operands, op.results
@@ -236,7 +236,7 @@ def _tile_said(rows: int) -> Mapping[str, Any]:
 
 
 @lru_cache(maxsize=1024)
-def _spread_said(dims: Sequence[int], rows: int) -> Mapping[str, Any]:
+def _spread_said(dims: tuple[int, ...], rows: int) -> Mapping[str, Any]:
     """The attributes of what is spread in such tiles."""
     return {"broadcast_dimensions": dims, TILE_ROWS: rows}
 
