@@ -19,6 +19,8 @@ ROWS = "rows"
 IN_ORDER = "in_order"
 """The attribute of a copy that leaves the numbers in their order."""
 COPIED_IN_ORDER: Mapping[str, Any] = {IN_ORDER: True}
+TILE_ROWS = "tile_rows"
+"""The attribute of a copy, or of what is spread, that lies in tiles of so few rows."""
 BETWEEN_PARTS = "between_parts"
 """Said of copies that put images together that lie in parts, or part them, and of what adds up or spreads such."""
 GATHERED = "gathered"

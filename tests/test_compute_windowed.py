@@ -96,6 +96,26 @@ def test_products_alone_read_the_common_memory_faster() -> None:
 
 
 @pytest.mark.parametrize(
+    ("kib", "near", "near_results", "counted"),
+    [
+        (8192, (True, False, False, False), (True, False, False), 134_520),
+        (8192, (True, True, False, False), (True, True, False), 134_520),
+        (8192, (True, True, True, False), (True, True, True), 152_456),
+        (1024, (True,) * 6, (True,) * 2, 25_530),
+        (1024, (True,) * 2, (True,) * 2, 15_316),
+    ],
+)
+def test_fused_operations_wait_for_the_common_memory_or_for_the_large_one(
+    kib: int, near: tuple[bool, ...], near_results: tuple[bool, ...], counted: int
+) -> None:
+    """Adam's updates and others in programs compiled for v4, by the cycles there."""
+    size = kib << 10
+    work = Work(kind="loop", reads=(size,) * len(near), writes=(size,) * len(near_results))
+    speed = speed_of(catalogue()["v4"])
+    assert cycles_of(work, near, near_results, speed.edge, speed.coefficients).total == pytest.approx(counted, rel=0.1)
+
+
+@pytest.mark.parametrize(
     ("shape", "counted"),
     [
         ((2048, 256, 4096), 152_648),

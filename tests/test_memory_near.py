@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from meshwright.planner.catalogue import catalogue
 from meshwright.planner.graph import Op, Value
 from meshwright.planner.kernels import Program
-from meshwright.planner.kinds import ALL_GATHER, COLLECTIVE_PERMUTE
+from meshwright.planner.kinds import ALL_GATHER, ALL_REDUCE, COLLECTIVE_PERMUTE
 from meshwright.planner.memory import memory
 from meshwright.planner.memory.fast.accessed import accessed_bytes
 from meshwright.planner.memory.fast.ahead import ahead, brought
@@ -26,6 +26,7 @@ from meshwright.planner.memory.fast.shelf import Shelf
 from meshwright.planner.memory.fast.vmem import near_buffers, offloaded
 from meshwright.planner.memory.flow.flow import Flow, flow
 from meshwright.planner.memory.flow.liveness import lifetimes, live_bytes
+from meshwright.planner.memory.order.combined import at_once
 from meshwright.planner.memory.order.orders import list_order
 from meshwright.planner.memory.tensors.temporaries import temporary_bytes
 from programs import of_ops
@@ -295,6 +296,27 @@ def test_v5p_leaves_nothing_near_but_what_is_fused_and_fetches_all_else(kind: st
     assert begins_near([kind], "v5e") == 1
     assert begins_near([kind], "v5p") == 3
     assert begins_near(["exponential", "negate"], "v5p") == 1
+
+
+@pytest.mark.parametrize("joint", [False, True])
+def test_nothing_is_saved_where_one_of_several_sums_is_near(*, joint: bool) -> None:
+    """There is room for one: what a sum alone made, or else an argument that is read with it, fetched meanwhile (v4,
+    v5e and v6e have such gradients in the large memory).
+    """
+    ops = (
+        Op(kind="tanh", operands=(0,), results=(2,)),
+        Op(kind=ALL_REDUCE, operands=(2,), results=(3,), attributes={"axes": ("x",)}),
+        Op(kind=ALL_REDUCE, operands=(0,), results=(4,), attributes={"axes": ("x",)}),
+        Op(kind="tanh", operands=(4,), results=(5,)),
+        Op(kind="tanh", operands=(5,), results=(6,)),
+        Op(kind="add", operands=(3, 1), results=(7,)),
+    )
+    made, chip = of_ops((SMALL,) * 8, ops, (0, 1), (6, 7)), catalogue()["v6e"]
+    found = at_once(buffers(made), ((1, 2),) if joint else ())
+    room = np.full(len(ops), SMALL.num_bytes, np.int64)
+    lives = {buffer: span for buffer, span in lifetimes(found, range(len(ops))).items() if buffer == 3}
+    near = begins(near_buffers(made, found, lives, chip, room))
+    assert (3 in near, 1 in near) == (not joint, joint)
 
 
 def near_of(values: Sequence[Value], ops: Sequence[Op], results: Sequence[int], kind_of_chip: str) -> dict[int, int]:

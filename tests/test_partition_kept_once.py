@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from meshwright.planner.compute.work import work_of
+from meshwright.planner.fusion import fuse
 from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.kinds import ALL_REDUCE
 from meshwright.planner.partition.passes.kept_once import keep_once
@@ -25,7 +27,16 @@ def test_nothing_is_selected_of_zeros_or_by_a_device_alone(summed: bool, uniform
 
 def test_one_device_keeps_what_all_add_to() -> None:
     found = keep_once(scattered(summed=True, uniform=False))
-    selected, scatter = found.ops[1:3]
-    assert (selected.kind, set(selected.operands)) == ("select", {1})
+    *_, selected, scatter, _ = found.ops
+    assert selected.kind == "select"
+    assert selected.operands[1] == 1
     assert scatter.operands == (*selected.results, 2, 3)
     assert found.shape(selected.results[0]) == (4096, 128)
+
+
+def test_what_is_selected_is_one_kernel_that_reads_what_it_keeps_alone() -> None:
+    program = fuse(keep_once(scattered(summed=True, uniform=False)))
+    kernel = next(kernel for kernel in program.kernels if program.graph.ops[kernel.ops[-1]].kind == "select")
+    shapes = [program.graph.shape(value) for value in kernel.reads]
+    assert [shape for shape in shapes if shape] == [(4096, 128)]
+    assert not work_of(program.graph, kernel).single

@@ -15,12 +15,23 @@ import pytest
 from meshwright.backends.jax.shardings import default_devices
 from meshwright.dsl.plan import Plan
 from meshwright.planner.catalogue import catalogue
+from meshwright.planner.compute.cycles import cycles_of
 from meshwright.planner.compute.single_ops import copy_seconds, gather_seconds, rows_seconds, turn_seconds
 from meshwright.planner.compute.speed import speed_of
+from meshwright.planner.compute.work import work_of
 from meshwright.planner.estimate.traffic import tariff
 from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.images import Image
-from meshwright.planner.kinds import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, IN_ORDER, REDUCE_SCATTER, TURNED_COPY
+from meshwright.planner.kernels import Kernel
+from meshwright.planner.kinds import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    ALL_TO_ALL,
+    IN_ORDER,
+    REDUCE_SCATTER,
+    TILE_ROWS,
+    TURNED_COPY,
+)
 from meshwright.planner.partition.passes.turned import arrives_in_rows, tells_groups_apart, turned, turns
 from meshwright.planner.partition.target import target
 from meshwright.planner.program.pricing.costs import Sum
@@ -322,3 +333,73 @@ def test_a_resharding_tells_groups_apart_too() -> None:
     whole = Value((4, 1024, 32, 64), "f32")
     took_s = priced.seconds(whole, *layouts) - priced.sent[next(iter(priced.sent))]
     assert took_s == pytest.approx(copy_seconds(whole, priced.speed))
+
+
+@pytest.mark.parametrize(
+    ("experts", "parts", "places", "rows"),
+    [(2, 16, 16, 2), (4, 16, 32, 4), (4, 8, 16, 4), (2, 8, 32, 0), (2, 8, 16, 0), (8, 8, 16, 0), (4, 4, 16, 0)],
+)
+def test_experts_of_gradients_lie_on_rows_where_they_are_more_than_places(
+    experts: int, parts: int, places: int, rows: int
+) -> None:
+    """As compiled for v4, v5e, v5p and v6e: spread in tiles of a device's experts, which a copy puts beside others'."""
+    made = sent_mask(experts, parts, places, reader="multiply")
+    copies = [op for op in made.ops if op.kind == TURNED_COPY]
+    assert [op.attributes[TILE_ROWS] for op in copies] == ([rows] if rows else [])
+    assert next(op for op in made.ops if op.kind == "broadcast_in_dim").attributes.get(TILE_ROWS, 0) == rows
+
+
+@pytest.mark.parametrize(("experts", "places"), [(2, 32), (4, 16), (16, 32), (4, 128), (1, 512)])
+def test_masks_are_multiplied_as_they_arrive(experts: int, places: int) -> None:
+    """In bfloat16, as compiled for v3, v4, v5e, v5p and v6e."""
+    made = sent_mask(experts, 4, places, reader="dot_general")
+    assert all(op.kind != TURNED_COPY for op in made.ops)
+
+
+def sent_mask(experts: int, parts: int, places: int, *, reader: str) -> Graph:
+    """The mask of 1024 tokens, so many experts of each device, sent to where the tokens are; what multiplies reads
+    what is computed of what is spread, a gradient that itself.
+    """
+    before, after = (parts, 1024, experts, places), (1, 1024, parts * experts, places)
+    shapes = [(parts, 1024, places), before, before, after, after]
+    values = tuple(Value(shape, "f32") for shape in shapes)
+    narrow = Op(kind="convert" if reader == "dot_general" else "reshape", operands=(1,), results=(2,))
+    sent = 2 if reader == "dot_general" else 1
+    ops = (
+        Op(kind="broadcast_in_dim", operands=(0,), results=(1,), attributes={"broadcast_dimensions": (0, 1, 3)}),
+        *([narrow] if sent == 2 else []),
+        Op(kind=ALL_TO_ALL, operands=(sent,), results=(3,), attributes={"axes": ("x",), "dimensions": (2, 0)}),
+        Op(kind=reader, operands=(3, 3), results=(4,)),
+    )
+    return turned(Graph(values=values, ops=ops, arguments=(0,), results=(4,)))
+
+
+@pytest.mark.parametrize(
+    ("chip", "kind", "shape", "cycles"),
+    [
+        ("v5e", "broadcast_in_dim", (32, 1024, 2, 32), 184_608),
+        ("v5e", "broadcast_in_dim", (16, 1024, 4, 32), 92_384),
+        ("v5e", TURNED_COPY, (16, 1024, 4, 32), 92_256),
+        ("v5p", "broadcast_in_dim", (32, 1024, 2, 32), 99_072),
+        ("v5p", "broadcast_in_dim", (16, 1024, 4, 32), 52_752),
+        ("v5p", TURNED_COPY, (32, 1024, 2, 32), 46_448),
+        ("v5p", "broadcast_in_dim", (16, 256, 2, 16), 4_387),
+        ("v5e", "broadcast_in_dim", (16, 256, 2, 16), 6_720),
+        ("v4", "broadcast_in_dim", (16, 256, 2, 16), 7_225),
+        ("v6e", "broadcast_in_dim", (16, 256, 2, 16), 4_996),
+        ("v6e", "broadcast_in_dim", (32, 512, 2, 16), 13_638),
+        ("v6e", TURNED_COPY, (32, 512, 2, 16), 11_590),
+        ("v6e", "broadcast_in_dim", (16, 1024, 4, 32), 85_792),
+        ("v6e", TURNED_COPY, (16, 1024, 4, 32), 85_664),
+        ("v4", TURNED_COPY, (16, 1024, 4, 32), 73_056),
+    ],
+)
+def test_tiles_of_few_rows_are_made_one_by_one(chip: str, kind: str, shape: tuple[int, ...], cycles: int) -> None:
+    """Masks of experts by the compiler's own cycles: what is copied was sent, which v5p has in the large memory."""
+    speed = speed_of(catalogue()[chip])
+    read = shape if kind == TURNED_COPY else (shape[0], shape[1], shape[3])
+    op = Op(kind=kind, operands=(0,), results=(1,), attributes={TILE_ROWS: shape[2]})
+    graph = Graph(values=(Value(read, "f32"), Value(shape, "f32")), ops=(op,), arguments=(0,), results=(1,))
+    work = work_of(graph, Kernel(ops=(0,), reads=(0,), writes=(1,)))
+    took = cycles_of(work, (chip != "v5p",), (chip != "v5p",), speed.edge, speed.coefficients)
+    assert took.total == pytest.approx(cycles, rel=0.2)

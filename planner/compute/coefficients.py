@@ -23,8 +23,9 @@ class Coefficients:
     is cut into fewer windows. ``fill_share``: what of a product's bytes comes before it multiplies where they are few.
     ``carried_bytes``: how large a value may be that stays in vector memory though each turn of a loop changes it.
     ``shared_bytes``: how much of what all turns of a loop read alike stays in a memory beside it (v4's, of two cores).
-    ``common_bytes``: how much of what kernels make or read stays there, where products have it at hand, and
-    ``common_write_cycles`` what a byte that fused operations leave there takes more than one of the large memory.
+    ``common_bytes``: how much of what kernels make or read stays there, where products have it at hand,
+    ``common_write_cycles`` what a byte that products leave there takes more than one of the large memory, and
+    ``common_cycles`` what one takes that fused operations read or leave there, if all that takes longer than memory.
     ``scoped_bytes``: the windows of one kernel, of two at a time of each; none where products are not seen to be cut by
     them (``windowed``). ``wait_cycles``: what each such window waits for memory.
     ``product_start_cycles``: starting a product; ``product_read_cycles``, ``product_write_cycles`` and
@@ -59,6 +60,7 @@ class Coefficients:
     shared_bytes: float = 0.0
     common_bytes: float = 0.0
     common_write_cycles: float = 0.0
+    common_cycles: float = 0.0
     scoped_bytes: float = 0.0
     wait_cycles: float = 0.0
     product_start_cycles: float = 0.0

@@ -48,6 +48,11 @@ FEW_ROWS, FEW_SHARE = 1024, 0.5
 v5e f32[16,1,8192] 11.4 a row, f32[16,1,16384] 23.6; on v5p and v6e twice as many still take a third.
 """
 
+FEW_TILES = 2048
+"""How many tiles of two or four rows are moved one by one, more of what is near being put in as rows are: masks of two
+experts a device in 2048 take 13638 cycles on v6e, of four in 4096 85792 (6720 of 512 and 92384 of 4096 on v5e).
+"""
+
 SPILLED, CONVOLVED, COMPUTED, MOST_KEPT = 1.13, 0.37, 0.25, 4
 """What a convolution takes of what it goes through without keeping it where it waits for that, and what of the matrix
 and of the vector units' work comes on top: seen on v5e and v5p, of 8 images of 7 to 56 rows that leave sums beside them
@@ -71,8 +76,9 @@ def cycles_of(work: Work, near: Sequence[bool], near_writes: Sequence[bool], edg
     """Cycles of a kernel, given which of its reads and writes are in vector memory."""
     if work.kind == FREE:
         return Cycles(total=0.0, bound=MEMORY, far_bytes=0)
-    left = 0  # in a common memory, as slow as the large one but for what products read, and slower to write
+    left = at_hand = 0  # in a common memory, as slow as the large one but for what products read, and slower to write
     if of.common_bytes:
+        at_hand = sum(size for size, is_near in zip(work.reads, near, strict=True) if is_near)
         left = sum(size for size, is_near in zip(work.writes, near_writes, strict=True) if is_near)
         makes_image = _convolves(work) and MOST_KEPT * work.spill_bytes >= sum(work.reads)
         near = near if _is_product_of_matrices(work) or makes_image else [False] * len(near)
@@ -111,14 +117,20 @@ def cycles_of(work: Work, near: Sequence[bool], near_writes: Sequence[bool], edg
         read, made = _side(sum(work.reads)), _side(sum(work.writes))
         total = sides_cycles(read, made, of, read_near=all(near), made_near=all(near_writes))
         return Cycles(total=total, bound=MEMORY, far_bytes=far_reads + far_writes)
-    if work.rows and of.row_cycles:
+    if work.rows and of.row_cycles and not _moves_tiles(work, far_reads - at_hand):
         total = work.rows * of.row_cycles * (FEW_SHARE if work.rows <= FEW_ROWS else 1.0)
         return Cycles(total=total, bound=VECTOR, far_bytes=far_reads + far_writes)
     if work.few_row_tiles and of.few_rows_cycles:
-        total = work.few_row_tiles * of.few_rows_cycles + (far_reads + far_writes) * of.byte_cycles
-        total += of.common_write_cycles * left + of.start_cycles + of.step_cycles
+        total = work.few_row_tiles * of.few_rows_cycles + of.start_cycles + of.step_cycles
+        far = far_reads + far_writes - (at_hand + left if work.rows else 0)
+        total += far * of.byte_cycles + (0.0 if work.rows else of.common_write_cycles * left)
         return Cycles(total=total, bound=VECTOR, far_bytes=far_reads + far_writes)
-    return _loop(work, far_reads, far_writes, left, of)
+    return _loop(work, far_reads, far_writes, at_hand + left, of)
+
+
+def _moves_tiles(work: Work, far_reads: int) -> bool:
+    """Whether tiles of few rows are moved and not put together of rows: few of them, or from memory (v5p)."""
+    return bool(work.few_row_tiles) and (work.few_row_tiles <= FEW_TILES or far_reads >= sum(work.writes))
 
 
 def _side(num_bytes: int) -> Side:
@@ -172,15 +184,15 @@ def _streamed(work: Work, near: Sequence[bool], of: Coefficients) -> float:
     return once + left * pieces / times + right * times
 
 
-def _loop(work: Work, far_reads: int, far_writes: int, left: int, of: Coefficients) -> Cycles:
+def _loop(work: Work, far_reads: int, far_writes: int, common: int, of: Coefficients) -> Cycles:
     """Reads cost their bytes wherever they are (``near_read_share``): most compilers count them before they know.
 
-    ``left`` are the bytes left in a common memory. What passes as one window is read before and written after
-    (``whole_start_cycles``).
+    ``common`` are the bytes of a common memory, which may take longer than all together. What passes as one window is
+    read before and written after (``whole_start_cycles``).
     """
     moved = sum(work.reads) + work.spill_bytes
     at_hand = (1 - of.near_read_share) * (sum(work.reads) - far_reads)
-    memory = (moved - at_hand + far_writes) * of.byte_cycles
+    memory = max((moved - at_hand + far_writes) * of.byte_cycles, common * of.common_cycles)
     vector = work.registers * of.register_cycles
     if not work.single:
         windows = _windows((moved + sum(work.writes)) / of.loop_window_bytes, of)
@@ -191,7 +203,6 @@ def _loop(work: Work, far_reads: int, far_writes: int, left: int, of: Coefficien
         windows = _windows(work.space_bytes / (once or of.single_window_bytes), of)
     units = memory + vector if work.windowed else max(memory, vector)  # rows as a whole wait for memory
     total = units + windows * of.step_cycles + _start(moved + sum(work.writes), of)
-    total += of.common_write_cycles * left
     if of.whole_start_cycles:
         total = min(total, of.whole_start_cycles + memory + max(memory, vector))
     return Cycles(total=total, bound=VECTOR if vector > memory else MEMORY, far_bytes=far_reads + far_writes)

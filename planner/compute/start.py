@@ -21,6 +21,7 @@ SEEN = (
     "shared_bytes",
     "common_bytes",
     "common_write_cycles",
+    "common_cycles",
     "scoped_bytes",
     "wait_cycles",
     "product_start_cycles",

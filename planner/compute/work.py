@@ -10,7 +10,7 @@ from ...dsl.records import record
 from ..fusion.nature import ALLOCATE, ELEMENTWISE, PRODUCTS, REDUCE, SLICE, UPDATE, VIEWS, stands_alone
 from ..graph import Graph, Op, Value
 from ..kernels import Kernel
-from ..kinds import BETWEEN_PARTS, IN_ORDER, ROWS, TURNED_COPY
+from ..kinds import BETWEEN_PARTS, IN_ORDER, ROWS, TILE_ROWS, TURNED_COPY
 from .demand import demanded, needed_of
 from .products import Product, product_of
 from .sides import sides_of
@@ -51,7 +51,8 @@ class Work:
     ``copied`` says that pieces are only put in another order, ``moved`` that they stay in theirs. ``rows`` are those of
     128 numbers that are put into registers one by one. ``turns`` says that an image is put together of its parts, or
     parted. ``windowed`` says that the maximum of each row is taken away from it, in a window as large as the row.
-    ``few_row_tiles`` are tiles of two or four rows that are moved one by one.
+    ``few_row_tiles`` are tiles of two or four rows that are moved one by one; where they are ``rows`` too, many of what
+    is near are put into registers as rows are.
     """
 
     kind: str
@@ -91,6 +92,7 @@ def work_of(graph: Graph, kernel: Kernel) -> Work:
     space = max(summed, *[_gone_through(op, need) for op in real])
     growth = _growth(graph, real[0]) if len(real) == 1 else 1.0
     made = written(graph, kernel, real)
+    tiles = tiles_of_few_rows(graph, real[0]) if len(real) == 1 else 0.0
     return Work(
         kind=LOOP if summed else kind_of_cost(real),
         products=products,
@@ -112,9 +114,16 @@ def work_of(graph: Graph, kernel: Kernel) -> Work:
         moved=is_moved(real),
         turns=len(real) == 1 and BETWEEN_PARTS in first and real[0].kind != REDUCE,
         windowed=not met and takes_away_most(real),
-        rows=rows,
+        rows=rows or tiles,
+        few_row_tiles=tiles,
         written_out=written_out_of(graph, real) if len(real) == 1 else None,
     )
+
+
+def tiles_of_few_rows(graph: Graph, op: Op) -> float:
+    """The tiles of few rows in which an operation makes something, if it does."""
+    rows = op.attributes.get(TILE_ROWS, 0)
+    return graph.values[op.results[0]].num_elements / (rows * LANES) if rows else 0.0
 
 
 def rows_of(value: Value) -> float:

@@ -155,7 +155,7 @@ def _wanted(
             made = looked_up.get(number, begin)
             points = [point for point in readers if point > made] if number in looked_up else readers
             points = [point for point in points if point != taken_far.get(number)]
-            makes = [made] if made >= 0 else []
+            makes = [made] if made >= 0 and not _is_one_of_sums(program, flow, made) else []
             yield Wanted(
                 number=number,
                 num_bytes=num_bytes,
@@ -165,6 +165,14 @@ def _wanted(
                 saved_s=_saved_s([use for point in (*makes, *points) for use in uses_at(point, number, num_bytes)]),
                 used_bytes=[_used_bytes(uses_at(point, number, num_bytes), chip) for point in points],
             )
+
+
+def _is_one_of_sums(program: Program, flow: Flow, point: int) -> bool:
+    """Whether a kernel adds up several values over devices at once. XLA counts no bytes for each of such results, but
+    for the tuple of them (``HloCostAnalysis::HandleAllReduce``), so none are saved where one is near.
+    """
+    op = program.graph.ops[program.kernels[point].ops[-1]]
+    return op.kind == ALL_REDUCE and len(flow.writes[point]) > 1
 
 
 def _used_bytes(those: Sequence[Use], chip: Chip) -> int:

@@ -7,12 +7,13 @@ anyway.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
-from ...graph import Graph, Op
+from ...graph import Graph, Op, Value
 from ...kinds import ALL_REDUCE, REDUCE_SCATTER
 
-SCATTER, SELECT = "scatter", "select"
+SCATTER, SELECT, BROADCAST = "scatter", "select", "broadcast_in_dim"
 
 
 def keep_once(graph: Graph) -> Graph:
@@ -28,14 +29,23 @@ def keep_once(graph: Graph) -> Graph:
         if op.bodies:
             op = replace(op, bodies=tuple(map(keep_once, op.bodies)))
         if op.kind == SCATTER and op.results[0] in summed and op.operands[0] not in uniform:
-            values.append(values[op.operands[0]])
-            ends = (op.operands[0],) * 3  # zeros and whether to take them are made in passing: they are not read
-            made = (len(values) - 1,)
-            ops.append(replace(op, kind=SELECT, operands=ends, results=made, attributes={}, factors=None))
-            op = op.moved((*made, *op.operands[1:]))
+            ops += _selected(op, values)
+            op = op.moved((len(values) - 1, *op.operands[1:]))
         ops.append(op)
     return replace(graph, values=tuple(values), ops=tuple(ops))
 
 
+def _selected(scatter: Op, values: list[Value]) -> Iterator[Op]:
+    """The selection: whether a device keeps the operand and the zeros are spread over it in passing, in one kernel."""
+    kept = values[scatter.operands[0]]
+    first, mask, zero, zeros, made = range(len(values), len(values) + 5)
+    values += [Value((), "pred"), Value(kept.shape, "pred"), Value((), kept.dtype), kept, kept]
+    for number, spread in ((first, mask), (zero, zeros)):
+        yield Op(kind="constant", operands=(), results=(number,), origin=scatter.origin)
+        said = {"broadcast_dimensions": ()}
+        yield Op(kind=BROADCAST, operands=(number,), results=(spread,), attributes=said, origin=scatter.origin)
+    yield Op(kind=SELECT, operands=(mask, scatter.operands[0], zeros), results=(made,), origin=scatter.origin)
+
+
 def _is_uniform(graph: Graph, op: Op) -> bool:
-    return op.kind == "broadcast_in_dim" and graph.values[op.operands[0]].num_elements == 1
+    return op.kind == BROADCAST and graph.values[op.operands[0]].num_elements == 1

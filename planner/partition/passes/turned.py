@@ -17,6 +17,12 @@ groups one after the other along the next. Where that lies on the lanes, the two
 are told apart by a copy: seen on v3, v4 and v5e of ``f32[1,1024,32,64]`` from 32 devices, which is gathered as
 ``f32[32768,32,64]{0,2,1}``.
 
+Masks, which are computed of what is spread, leave as they are wanted: their tokens on the lanes, experts outermost or
+on the rows. So products read them as they arrive. What is multiplied with a gradient lies as that does: with experts on
+the rows where these are more than the places of each. The two or four of a device are spread in tiles of so many rows
+then, and a copy puts them beside those of others; whole registers of eight are put there in passing (v3, v4, v5e, v5p
+and v6e, of 2 to 16 experts a device; with no more experts than places all are read as they arrive).
+
 What arrives is never a result of the step itself, but is copied there; what is summed up is. What is spread to be sent
 is spread in pieces (v5e: a token's places f32[4,512,64] for four experts a device).
 """
@@ -25,7 +31,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -33,7 +39,7 @@ from typing import Any
 from ...fusion.nature import BROADCAST, ELEMENTWISE, LANES
 from ...graph import Graph, Op
 from ...images import Image, image_of, images, lies_by_batch, outside, tile_rows
-from ...kinds import ALL_GATHER, ALL_TO_ALL, COPIED_IN_ORDER, ROWS, TURNED_COPY
+from ...kinds import ALL_GATHER, ALL_TO_ALL, COPIED_IN_ORDER, ROWS, TILE_ROWS, TURNED_COPY
 
 Shape = tuple[int, ...]
 Pieces = tuple[int, ...]
@@ -41,6 +47,7 @@ COPIED = (ALL_GATHER, ALL_TO_ALL)
 """What a result of the step is not left in."""
 FEWEST_DIMS = 3
 """Of fewer, a group's own dim and another are left, and rows of groups lie one after the other anyway."""
+FEW_ROWS = (2, 4)
 _TAKING = ELEMENTWISE | {"reduce"}
 
 
@@ -103,6 +110,18 @@ def _lies_outside(before: Shape, after: Shape, joined: int) -> bool:
     return before[joined] == 1 and max(inside, default=LANES) < LANES <= max(outside, default=0)
 
 
+def has_tokens_on_lanes(kind: str, dims: Sequence[int], after: Shape) -> bool:
+    """Whether what arrives for a dim has one before it that fills lanes, as masks have their tokens."""
+    return kind == ALL_TO_ALL and len(dims) == 2 and max(after[: dims[0]], default=0) >= LANES
+
+
+def rows_of_tiles(dims: Sequence[int], before: Shape, after: Shape) -> int:
+    """In tiles of how few rows what is spread is sent for a gradient with that dim on its rows; none if not so."""
+    joined = dims[0]
+    places = max(after[joined + 1 :], default=LANES)
+    return before[joined] if before[joined] in FEW_ROWS and places < min(after[joined], LANES) else 0
+
+
 def pieces(kind: str, dims: Sequence[int], before: Shape, after: Shape) -> tuple[Pieces, Pieces]:
     """The dim of which what is copied before a collective lies in pieces, with their number, and that after it."""
     if kind != ALL_TO_ALL or len(dims) != 2:
@@ -128,6 +147,15 @@ def in_order(graph: Graph) -> set[int]:
     return inner.union(*(op.operands for op in graph.ops if op.kind not in _TAKING))
 
 
+def masks(graph: Graph, spread: Set[int]) -> set[int]:
+    """What is spread, and what is computed number by number of nothing else."""
+    found = {*spread}
+    for op in graph.ops:
+        if op.kind in ELEMENTWISE and op.operands and found.issuperset(op.operands):
+            found.update(op.results)
+    return found
+
+
 class _Turning:
     """A graph in which exchanges get their copies."""
 
@@ -138,6 +166,8 @@ class _Turning:
         self.images = images(graph)
         self.results = frozenset(graph.results) if graph.result_names else frozenset[int]()
         self.spread = {op.results[0] for op in graph.ops if op.kind == BROADCAST}
+        self.masks = masks(graph, self.spread) if ALL_TO_ALL in graph.kinds else self.spread
+        self.tiled = dict[int, int]()
 
     def graph(self) -> Graph:
         """The graph with the copies."""
@@ -149,7 +179,14 @@ class _Turning:
                 ops.append(op)
             else:
                 ops += self._turned(op)
+        ops = [self._tiled(op) if self.tiled and op.kind == BROADCAST else op for op in ops]
         return replace(self.source, values=tuple(self.values), ops=tuple(ops))
+
+    def _tiled(self, op: Op) -> Op:
+        """What is spread, which may lie in tiles of few rows."""
+        rows = self.tiled.get(op.results[0], 0)
+        said = op.attributes
+        return replace(op, attributes=_spread_said(tuple(said["broadcast_dimensions"]), rows)) if rows else op
 
     def _turned(self, op: Op) -> Iterator[Op]:
         (sent,), (got,) = op.operands, op.results
@@ -161,6 +198,10 @@ class _Turning:
         first, last = pieces(op.kind, dims, *shapes)
         rows_said, said = _rows_said(last if after else ()), _said_of(last)
         in_rows = arrives_in_rows(op.kind, dims, *shapes)
+        if sent in self.masks and not image and has_tokens_on_lanes(op.kind, dims, shapes[1]):
+            rows = rows_of_tiles(dims, *shapes) if sent in self.spread and got not in self.in_order else 0
+            after, said = int(rows > 0), _tile_said(rows)
+            self.tiled |= {sent: rows} if rows else {}
         if tells_groups_apart(op.kind, dims, shapes[0], image):
             after, said = 1, COPIED_IN_ORDER
         if got in self.results and self.values[got].shape and not after:
@@ -186,6 +227,18 @@ class _Turning:
 def _said_of(cut: Pieces) -> Mapping[str, Any]:
     """The attributes of a copy: one mapping for all alike, by which alike kernels are known."""
     return {"pieces": cut} if cut else {}
+
+
+@lru_cache(maxsize=1024)
+def _tile_said(rows: int) -> Mapping[str, Any]:
+    """The attributes of a copy in tiles of so many rows."""
+    return {TILE_ROWS: rows}
+
+
+@lru_cache(maxsize=1024)
+def _spread_said(dims: tuple[int, ...], rows: int) -> Mapping[str, Any]:
+    """The attributes of what is spread in such tiles."""
+    return {"broadcast_dimensions": dims, TILE_ROWS: rows}
 
 
 @lru_cache(maxsize=1024)
