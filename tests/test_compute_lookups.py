@@ -147,9 +147,7 @@ def test_a_cache_that_is_only_lent_is_copied_beside_the_rest_where_it_has_room_n
     update = Op(kind="dynamic_update_slice", operands=(0, 1, 2, 3, 2, 2), results=(4,))
     values = (cache, piece, Value((), "s32"), Value((), "s32"), cache)
     graph = Graph(values=values, ops=(update,), arguments=(0, 1, 2, 3), results=(4,), names=tuple("abcd"))
-    (lent,), (given,) = (
-        [each for each in price(fuse(replace(graph, aliases=aliases)), chip(name))] for aliases in ({}, {0: 0})
-    )
+    (lent,), (given,) = (list(price(fuse(replace(graph, aliases=aliases)), chip(name))) for aliases in ({}, {0: 0}))
     assert lent.cycles - given.cycles == pytest.approx(compiled, rel=0.12, abs=100)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from meshwright.planner.fusion import fuse
 from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.kernels import Kernel, Program
@@ -28,6 +29,29 @@ def test_shifted_logits_are_written_only_where_a_part_of_them_is_read() -> None:
         program = fuse(w.graph(read))
         assert maker(program, logits) is not None
         assert (maker(program, shifted) is not None) is cut
+
+
+@pytest.mark.parametrize(
+    ("wide", "multiplied", "is_one"), [(False, True, True), (True, False, True), (True, True, False)]
+)
+def test_scores_that_labels_look_up_and_their_gradient_are_written_by_one_kernel(
+    wide: bool, multiplied: bool, is_one: bool
+) -> None:
+    """As compiled for v3, v4 and v5e: not where products round the gradient of wide scores."""
+    w = Writer()
+    scores = w.arg(64, 512, dtype="f32" if wide else "bf16")
+    wider = scores if wide else w.op("convert", scores, dtype="f32")
+    log, share, label = w.arg(64), w.arg(64), w.arg(64)
+    less = w.op("subtract", wider, w.spread(log, 64, 512, dims=(0,)))
+    grown = w.op("multiply", w.op("exponential", wider), w.spread(share, 64, 512, dims=(0,)))
+    grad = w.op("add", grown, w.spread(label, 64, 512, dims=(0,)))
+    grad = grad if wide else w.op("convert", grad, dtype="bf16")
+    padded = w.op("pad", grad, w.scalar(0.0), shape=(72, 512)) if multiplied else grad
+    left = [w.dot(padded, w.arg(512, 128)), w.dot(w.arg(32, 72), padded)] if multiplied else [grad]
+    program = fuse(w.graph(less, *left))
+    kernel = maker(program, grad)
+    assert kernel is not None
+    assert (less in kernel.writes) is is_one
 
 
 def test_a_pad_across_devices_is_a_selection_and_takes_what_it_selects_of() -> None:

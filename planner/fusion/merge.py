@@ -12,7 +12,8 @@ from ..images import CONVOLUTION
 from .group import Group
 from .joint import Joint, wait_for_all
 from .libraries import is_row
-from .nature import CONVERT, ELEMENTWISE, REDUCE, UPDATE
+from .narrow import KEEPING
+from .nature import CONVERT, ELEMENTWISE, PRODUCTS, REDUCE, UPDATE
 from .totals import add_up_alike
 from .uses import Uses
 
@@ -24,6 +25,7 @@ READERS = 64
 """What more kernels read than this is not looked through for pairs of them."""
 
 WORD_BITS = 32
+SUBLANES = 8
 
 
 class Merging:
@@ -156,7 +158,8 @@ class Merging:
         return kinds == {"slice"}
 
     def _read_alike(self, value: int, first: int, second: int) -> bool:
-        """Whether two groups reduce, or one reads nothing that the other does not read, single numbers aside.
+        """Whether two groups reduce, or one reads nothing that the other does not read, single numbers aside; and what
+        is spread over what they go through, where both only compute with it.
 
         What one reads from behind a barrier is not what the other reads before it, and stacks into which slices of a
         value are put are not read, nor are those of what is computed of wide values: exponentials and shares of a
@@ -171,7 +174,9 @@ class Merging:
         if sliced and not stacks:
             return self._are_parts(value, one, other)
         apart = (one.reads - other.reads - stacks, other.reads - one.reads - stacks)
-        return (one.reduces and other.reduces) or any(map(self._are_single, apart))
+        if (one.reduces and other.reduces) or any(map(self._are_single, apart)):
+            return True
+        return self._are_spread(*apart, one.space) and self._computes_alone(one) and self._computes_alone(other)
 
     def _are_parts(self, value: int, one: Group, other: Group) -> bool:
         """Whether two groups compute number by number with parts of what a product makes, each with one of its own, or
@@ -187,6 +192,25 @@ class Merging:
 
     def _computes(self, group: Group) -> bool:
         return any(self.graph.ops[number].kind in ELEMENTWISE for number in group.ops)
+
+    def _computes_alone(self, group: Group) -> bool:
+        """Whether a group only computes, and nothing that products round: that is narrow where kernels are put together
+        so. Scores less their sum, which labels look up, and the gradient of narrow ones are written by one kernel, not
+        that of wide ones (v3, v4, v5e); so are two arrays computed of one, with rows of their own.
+        """
+        made = (each for root in group.roots for each in self.graph.ops[root].results)
+        is_kept = not any(self._is_wide(each) and self._is_for_products(each) for each in made)
+        return is_kept and self._computes(group) and not group.reduces
+
+    def _is_for_products(self, value: int) -> bool:
+        """Whether products alone read a value, or what only picks and moves numbers for them."""
+        readers = [self.graph.ops[reader] for reader, _ in self.uses.readers[value]]
+        return value not in self.uses.results and all(
+            op.kind in PRODUCTS or (op.kind in KEEPING and self._is_for_products(op.results[0])) for op in readers
+        )
+
+    def _are_spread(self, one: set[int], other: set[int], space: int) -> bool:
+        return all(self.graph.values[value].num_elements * SUBLANES <= space for value in one | other)
 
     def _are_single(self, values: set[int]) -> bool:
         return all(self.graph.values[value].num_elements <= 1 for value in values)
