@@ -348,7 +348,7 @@ def _price(
         flops=work.flops,
         num_bytes=took.far_bytes,
         bound=took.bound,
-        counted=work.kind not in (ALONE, FREE) or work.passes > 1 or work.written_out is not None,
+        counted=work.is_counted and (work.kind not in (ALONE, FREE) or work.passes > 1 or work.written_out is not None),
         shared_s=shared / speed.clock_hz,
     )
 

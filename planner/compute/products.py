@@ -79,8 +79,8 @@ class Product:
 
 
 def product_of(graph: Graph, op: Op) -> Product:
-    """The product that a ``dot_general`` or a ``convolution`` is."""
-    return _dot(graph, op) if op.kind == "dot_general" else _convolution(graph, op)
+    """The product that a ``dot_general`` or a ``convolution`` is, or all of a ``ragged_dot`` are together."""
+    return _convolution(graph, op) if op.kind == "convolution" else _dot(graph, op)
 
 
 def _dot(graph: Graph, op: Op) -> Product:
@@ -88,11 +88,12 @@ def _dot(graph: Graph, op: Op) -> Product:
     said = op.attributes
     batch = math.prod(left.shape[d] for d in said.get("lhs_batching_dimensions", ()))
     depth = math.prod(left.shape[d] for d in said.get("lhs_contracting_dimensions", ()))
+    groups = math.prod(right.shape[d] for d in said.get("rhs_group_dimensions", ()))
     shared = max(batch * depth, 1)
     return Product(
         batch=batch,
         rows=left.num_elements // shared,
-        columns=right.num_elements // shared,
+        columns=right.num_elements // (shared * max(groups, 1)),
         depth=depth,
         passes=_passes(graph, op),
         dtype=left.dtype,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 
 from ...dsl.records import record
-from ..fusion.nature import PRODUCTS, REDUCE, SLICE, UPDATE
+from ..fusion.nature import GROUPED, MULTIPLYING, REDUCE, SLICE, UPDATE
 from ..graph import Graph, Op
 from ..kernels import Kernel
 from ..kinds import ROWS
@@ -95,6 +95,7 @@ class Scaled:
             result_bytes=max((4.0 * each.rows * each.columns for each in products), default=0.0),
             passes=passes_of(graph, self.running),
             written_out=written_out_of(graph, self.written_out),
+            is_counted=not any(op.kind == GROUPED for op in self.products),
         )
 
 
@@ -110,7 +111,7 @@ def scaled(graph: Graph, kernel: Kernel, alike: Alike, *, may_be_single: bool = 
         return Scaled(kernel=kernel, kind=LOOP, in_rows=True)
     need = demanded(graph, ops, kernel.writes)
     share = {value: count / max(graph.values[value].num_elements, 1) for value, count in need.items()}
-    products = tuple(op for op in real if op.kind in PRODUCTS)
+    products = tuple(op for op in real if op.kind in MULTIPLYING)
     updates = {op.results[0]: op.operands[1] for op in real if op.kind == UPDATE}
     vectors = ((v, each * share.get(v, 0.0)) for v, each in map(vector_operations, real) if each)
     return Scaled(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..fusion.nature import PRODUCTS
+from ..fusion.nature import MULTIPLYING
 from ..graph import Graph, Op
 
 ONCE, LEFT, RIGHT = 0, 1, 2
@@ -18,7 +18,7 @@ def sides_of(graph: Graph, ops: Sequence[Op], reads: Sequence[int]) -> tuple[int
     makers = {value: op for op in ops for value in op.results}
     side: dict[int, int] = {}
     for op in ops:
-        if op.kind in PRODUCTS:
+        if op.kind in MULTIPLYING:
             for here, value in zip((LEFT, RIGHT), op.operands, strict=False):
                 _mark(makers, value, here, side)
     return tuple(side.get(value, ONCE) for value in reads)

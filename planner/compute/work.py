@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from ...dsl.records import record
-from ..fusion.nature import ALLOCATE, ELEMENTWISE, PRODUCTS, REDUCE, SLICE, UPDATE, VIEWS, stands_alone
+from ..fusion.nature import ALLOCATE, ELEMENTWISE, GROUPED, MULTIPLYING, REDUCE, SLICE, UPDATE, VIEWS, stands_alone
 from ..graph import Graph, Op, Value
 from ..kernels import Kernel
 from ..kinds import BETWEEN_PARTS, IN_ORDER, ROWS, TILE_ROWS, TURNED_COPY
@@ -74,6 +74,7 @@ class Work:
     rows: float = 0.0
     few_row_tiles: float = 0.0
     written_out: WrittenOut | None = None
+    is_counted: bool = True
 
 
 def work_of(graph: Graph, kernel: Kernel) -> Work:
@@ -87,7 +88,7 @@ def work_of(graph: Graph, kernel: Kernel) -> Work:
     if ROWS in first and PIECES not in first:
         return only_rows(rows)
     need = demanded(graph, ops, kernel.writes)
-    met = tuple(product_of(graph, op) for op in real if op.kind in PRODUCTS)
+    met = tuple(product_of(graph, op) for op in real if op.kind in MULTIPLYING)
     products, summed = of_squares(met)
     space = max(summed, *[_gone_through(op, need) for op in real])
     growth = _growth(graph, real[0]) if len(real) == 1 else 1.0
@@ -117,6 +118,7 @@ def work_of(graph: Graph, kernel: Kernel) -> Work:
         rows=rows or tiles,
         few_row_tiles=tiles,
         written_out=written_out_of(graph, real) if len(real) == 1 else None,
+        is_counted=all(op.kind != GROUPED for op in real),
     )
 
 
@@ -183,7 +185,7 @@ def passes_of(graph: Graph, ops: Sequence[Op]) -> float:
 
 def kind_of_cost(ops: Sequence[Op]) -> str:
     """The kind of cost of a kernel of these operations."""
-    if any(op.kind in PRODUCTS for op in ops):
+    if any(op.kind in MULTIPLYING for op in ops):
         return PRODUCT
     return ALONE if any(stands_alone(op) and op.kind != TURNED_COPY for op in ops) else LOOP
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from ..chip import Chip, Precision
-from ..fusion.nature import SLICE
+from ..fusion.nature import GROUPED, SLICE
 from ..graph import Graph, Op
 from ..lookups import GATHER
 from .figures import Bound
@@ -50,10 +50,12 @@ def matrix_work(graph: Graph, mesh: Mapping[str, int], times: int = 1) -> Work:
 
 def matrix_flops(graph: Graph, op: Op) -> int:
     """Two for each multiplication of a matrix product or a convolution; 0 of all else."""
-    if op.kind == "dot_general":
-        left = graph.shape(op.operands[0])
-        contracted: int = math.prod(left[dim] for dim in op.attributes["lhs_contracting_dimensions"])
-        return 2 * graph.values[op.results[0]].num_elements * contracted
+    if op.kind in ("dot_general", GROUPED):
+        left, said = graph.shape(op.operands[0]), op.attributes
+        contracted: int = math.prod(left[dim] for dim in said["lhs_contracting_dimensions"])
+        is_by_groups = said.get("lhs_ragged_dimensions", (-1,))[0] in said["lhs_contracting_dimensions"]
+        groups = graph.shape(op.operands[2])[-1] if is_by_groups else 1
+        return 2 * graph.values[op.results[0]].num_elements * contracted // groups
     if op.kind == "convolution":
         kernel = graph.shape(op.operands[1])
         features: int = kernel[op.attributes["kernel_output_feature_dimension"]]

@@ -20,6 +20,9 @@ REDUCE = "reduce"
 UPDATE = "dynamic_update_slice"
 BROADCAST = "broadcast_in_dim"
 PRODUCTS = frozenset({"dot_general", "convolution"})
+GROUPED = "ragged_dot"
+"""Products of groups of rows, each with a matrix of its own: kernels by themselves, of which nothing is counted."""
+MULTIPLYING = PRODUCTS | {GROUPED}
 BARRIER = "optimization_barrier"
 AFTER = "after"
 APART = "apart"

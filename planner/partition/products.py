@@ -8,6 +8,7 @@ from .convolutions import by_groups, follow_window, is_product
 from .dot import Choice, Loops, choose
 from .dot.problem import Ask
 from .elementwise import replicate
+from .factors import Split, cut, kept, layouts, split_of
 from .layout import ways
 from .strategy import Asked, PartialSum, Strategy
 from .windows import Window
@@ -41,6 +42,38 @@ def convolution_rule(asked: Asked) -> Strategy:
     if any(layout[dim] for layout, side in sides for dim in given[f"{side}_spatial_dimensions"]):
         return follow_window(asked)
     return by_groups(asked) or dot_rule(asked)
+
+
+def ragged_rule(asked: Asked) -> Strategy:
+    """Products of groups of rows: of the groups and their rows each device has all. Where both operands are split along
+    what is added up, each device's sums are partial; else they are split as their result is, and what splits one of
+    them alone along sums does as far as that leaves it (compiled for v5e).
+    """
+    factors = asked.op.factors
+    if factors is None:
+        return replicate(asked)
+    one, other = (
+        kept(split_of(dims, layout, factors.sizes, asked.mesh) or {}, factors.reduction)
+        for dims, layout in zip(factors.operands[:2], asked.operands[:2], strict=True)
+    )
+    is_larger = asked.reads[0].num_bytes > asked.reads[1].num_bytes
+    alone = {**other, **one} if is_larger else {**one, **other}
+    wanted = split_of(factors.results[0], asked.results[0], factors.sizes, asked.mesh) or {}
+    summed = {factor: axes for factor, axes in one.items() if other.get(factor) == axes}
+    split = {**_apart_from(summed, cut(wanted, factors.replicated)), **summed}
+    summed |= _apart_from(split, cut(alone, summed))
+    split |= summed
+    return Strategy(
+        operands=layouts(factors.operands, split, factors, asked.mesh),
+        made=layouts(factors.results, split, factors, asked.mesh),
+        sums=tuple(PartialSum(axes) for axes in summed.values()),
+    )
+
+
+def _apart_from(taken: Split, split: Split) -> Split:
+    """What of a split is along other axes than those that are taken."""
+    axes = {axis for each in taken.values() for axis in each}
+    return {factor: own for factor, own in split.items() if axes.isdisjoint(own)}
 
 
 def _path(loops: Loops, choice: Choice, side: int) -> tuple[Sharding, ...]:

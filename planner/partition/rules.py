@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from .elementwise import follow_result, nothing_read, passed_through, reduce_rule, replicate, reshape_rule
 from .indexed import gather_rule, scatter_rule
-from .products import convolution_rule, dot_rule
+from .products import convolution_rule, dot_rule, ragged_rule
 from .slices import concatenate_rule, dynamic_slice_rule, dynamic_update_rule, halo_rule, slice_rule
 from .sorts import sort_rule
 from .strategy import Asked, Rule, Strategy
@@ -19,6 +19,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "dot": dot_rule,
         "dot_general": dot_rule,
         "convolution": convolution_rule,
+        "ragged_dot": ragged_rule,
         "reduce": reduce_rule,
         "reshape": reshape_rule,
         "gather": gather_rule,
@@ -35,7 +36,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
     }
 )
 
-OF_FACTORS = frozenset({"reduce", "reshape"})
+OF_FACTORS = frozenset({"reduce", "reshape", "ragged_dot"})
 """Of these, and of what has no rule of its own, nothing counts but the loop nest, the layouts and shapes, and whether
 one value is all that is read.
 """

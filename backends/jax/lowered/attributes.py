@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import stablehlo
+from jaxlib.mlir.dialects import chlo, stablehlo
 
 NUMBERED = {
     "#stablehlo.dot": stablehlo.DotDimensionNumbers,
     "#stablehlo.conv": stablehlo.ConvDimensionNumbers,
     "#stablehlo.gather": stablehlo.GatherDimensionNumbers,
     "#stablehlo.scatter": stablehlo.ScatterDimensionNumbers,
+    "#chlo.ragged_dot": chlo.RaggedDotDimensionNumbers,
 }
 """What spreads into fields, by how its text begins."""
 

@@ -13,6 +13,7 @@ from .common import without_repetition
 from .convolutions import CONVOLUTION, unreversed
 from .expanded import EXPANDED, number_by_number
 from .products import DOT, transpose
+from .ragged import ragged_dot
 from .reshapes import ELEMENTWISE, broadcast, reshape, sink
 from .rewriter import BROADCAST, CONSTANT, RESHAPE, Rewriter, splat_of
 from .slices import whole_gather, whole_slice, whole_update
@@ -41,6 +42,7 @@ STRUCTURE: Mapping[str, Callable[[Any, Rewriter], object]] = {
     "stablehlo.dynamic_slice": whole_slice,
     "stablehlo.dynamic_update_slice": whole_update,
     "chlo.top_k": top_k,
+    "chlo.ragged_dot": ragged_dot,
     **dict.fromkeys(EXPANDED, number_by_number),
     **dict.fromkeys(ELEMENTWISE, sink),
 }

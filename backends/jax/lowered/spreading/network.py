@@ -21,7 +21,7 @@ _ELEMENTWISE = (
     "shift_right_arithmetic shift_right_logical sign sine sqrt subtract tan tanh xor"
 )
 _OTHERS = (
-    "cholesky concatenate constant convolution dot_general fft gather iota pad reduce reduce_window reverse "
+    "cholesky concatenate constant convolution dot_general fft gather iota pad ragged_dot reduce reduce_window reverse "
     "rng_bit_generator scatter select_and_scatter slice sort top_k triangular_solve"
 )
 ELEMENTWISE = frozenset({CONSTRAINT, *_ELEMENTWISE.split()})
