@@ -148,6 +148,23 @@ def test_a_sum_is_scattered_where_parts_are_whole_tiles_in_a_product_s_memory_or
     assert (REDUCE_SCATTER in [op.kind for op in found.ops]) == is_scattered
 
 
+@pytest.mark.parametrize(("lanes", "kinds"), [(64, [REDUCE_SCATTER, ALL_REDUCE]), (256, [REDUCE_SCATTER] * 2)])
+def test_a_sum_that_is_cut_twice_lies_the_second_time_as_the_first(lanes: int, kinds: list[str]) -> None:
+    """Gradients of queries of 12 heads, compiled for v5e: ``bf16[768,12,16]{0,2,1}``, of which 4 are no whole tile."""
+    shapes = [(768, 32), (32, 12, lanes), *[(768, 12, lanes)] * 2, *[(768, 12, lanes // 4)] * 2, (768, 12, lanes // 16)]
+    dims = {"lhs_contracting_dimensions": (1,), "rhs_contracting_dimensions": (0,)}
+    ops = (
+        Op(kind="dot_general", operands=(0, 1), results=(2,), attributes=dims),
+        Op(kind=ALL_REDUCE, operands=(2,), results=(3,), attributes={"axes": ("x",), "reducer": "add"}),
+        Op(kind=SLICE, operands=(3,), results=(4,), attributes={"axes": ("x",)}),
+        Op(kind=ALL_REDUCE, operands=(4,), results=(5,), attributes={"axes": ("y",), "reducer": "add"}),
+        Op(kind=SLICE, operands=(5,), results=(6,), attributes={"axes": ("y",)}),
+    )
+    values = tuple(Value(shape, "bf16") for shape in shapes)
+    found = scatter(of_ops(values, ops, (0, 1), (6,)).graph, Target(16), {"x": 4, "y": 4})
+    assert [op.kind for op in found.ops if op.kind in (ALL_REDUCE, REDUCE_SCATTER)] == kinds
+
+
 @pytest.mark.parametrize("exchanges_late", [False, True])
 @pytest.mark.parametrize(("dtype", "rows", "is_late"), [("bf16", 128, False), ("bf16", 256, True), ("f32", 128, True)])
 def test_a_part_is_cut_along_the_lanes_where_operands_are_exchanged_later(

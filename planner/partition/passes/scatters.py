@@ -64,6 +64,7 @@ class _Scattering:
         turned = (op for op in graph.ops if op.kind == "transpose")
         self.turned = {op.operands[0]: tuple(op.attributes["permutation"]) for op in turned}
         self.products = {op.results[0]: op for op in graph.ops if op.kind in ("dot_general", CONVOLUTION)}
+        self.tiled: dict[int, list[int]] = {}
         self.returned = returned_values(graph) if is_step else frozenset[int]()
 
     def graph(self) -> Graph:
@@ -78,6 +79,7 @@ class _Scattering:
                 ops[where] = None
                 if product := self.products.get(reduce.operands[0]):
                     self.products[op.results[0]] = product
+                    self.tiled[op.results[0]] = self._tiled(reduce.operands[0], self.values[op.results[0]].shape)
                 ops += self._joined(reduce, op)
                 continue
             if op.kind == ALL_REDUCE:
@@ -145,8 +147,11 @@ class _Scattering:
         """The dims whose numbers a tile of what is summed up has, the major one first.
 
         A product's tiles have that of either operand's own dims which fills their lanes best, the last one of equals;
-        of one whose operands have none the last dims.
+        of one whose operands have none the last dims. A sum that is cut further lies as it was cut before (v5e: of
+        ``bf16[768,12,16]`` whose lanes and rows are the outer dims, cut to 4 of 16, no part is kept by a ring).
         """
+        if summed in self.tiled:
+            return self.tiled[summed]
         made = self.products.get(summed)
         if made is None or made.kind == CONVOLUTION or len(part) < 3:
             return [*range(len(part))][-2:]
