@@ -79,7 +79,7 @@ class _Scattering:
                 ops[where] = None
                 if product := self.products.get(reduce.operands[0]):
                     self.products[op.results[0]] = product
-                    self.tiled[op.results[0]] = self._tiled(reduce.operands[0], self.values[op.results[0]].shape)
+                    self.tiled[op.results[0]] = self._tiled(reduce.operands[0])
                 ops += self._joined(reduce, op)
                 continue
             if op.kind == ALL_REDUCE:
@@ -128,7 +128,7 @@ class _Scattering:
         made = self.products.get(summed)
         if made is None or made.kind != CONVOLUTION or not made.attributes["output_spatial_dimensions"]:
             is_turned = self.target.exchanges_late and made is not None and bool(made.attributes.get(EXCHANGED))
-            yield self._tiled(summed, part)[:: -1 if is_turned else 1]
+            yield self._tiled(summed)[:: -1 if is_turned else 1]
             return
         batch, features = (made.attributes[f"output_{name}_dimension"] for name in ("batch", "feature"))
         places = made.attributes["output_spatial_dimensions"][-1]
@@ -143,7 +143,7 @@ class _Scattering:
         order = self.turned.get(kept.results[0], ())
         return len(order) > 3 and order[0] == dim and self.readers[kept.results[0]] == 1
 
-    def _tiled(self, summed: int, part: Shape) -> list[int]:
+    def _tiled(self, summed: int) -> list[int]:
         """The dims whose numbers a tile of what is summed up has, the major one first.
 
         A product's tiles have that of either operand's own dims which fills their lanes best, the last one of equals;
@@ -152,16 +152,16 @@ class _Scattering:
         """
         if summed in self.tiled:
             return self.tiled[summed]
-        made = self.products.get(summed)
-        if made is None or made.kind == CONVOLUTION or len(part) < 3:
-            return [*range(len(part))][-2:]
+        made, shape = self.products.get(summed), self.values[summed].shape
+        if made is None or made.kind == CONVOLUTION or len(shape) < 3:
+            return [*range(len(shape))][-2:]
         given, found = made.attributes, list[int]()
         end = batch = len(given.get("lhs_batching_dimensions", ()))
         for side, number in zip(("lhs", "rhs"), made.operands, strict=True):
             taken = batch + len(given.get(f"{side}_contracting_dimensions", ()))
             own = range(end, end := end + len(self.values[number].shape) - taken)
-            found += sorted(own, key=lambda d: _fill(part[d]))[-1:]
-        return found or [*range(len(part))][-2:]
+            found += sorted(own, key=lambda d: _fill(shape[d]))[-1:]
+        return found or [*range(len(shape))][-2:]
 
     def _dim(self, kept: Op) -> int:
         """The dim that is scattered."""
@@ -171,7 +171,7 @@ class _Scattering:
     def _joined(self, reduce: Op, kept: Op) -> Iterator[Op]:
         dim, part = self._dim(kept), self.values[kept.results[0]]
         parts = ways(reduce.attributes["axes"], self.mesh)
-        tiled = _by_fill(part, self._tiled(reduce.operands[0], part.shape))
+        tiled = _by_fill(part, self._tiled(reduce.operands[0]))
         ring_bytes = self.target.ring_bytes if part.bits >= 32 else self.target.narrow_ring_bytes
         tiles = padding_tiles(part, dim, tiled, parts, ring_bytes) * (parts - 1)
         attributes = {**reduce.attributes, "dimensions": (dim,)}
