@@ -129,11 +129,13 @@ class CutLanes:
         is_near = _is_near(whole_bytes, num_bytes, of)
         fetched = is_near and whole_bytes <= of.near_total_bytes
         made_near = is_near and not is_left and manner_of(of) is not PAIRED
-        cutting = cycles_of(work, (fetched,), (is_near and (is_word or not of.common_bytes),), self._edge, of)
+        is_left_near = is_near and (is_word or not of.common_bytes)
+        cutting = cycles_of(work, (fetched,), (is_left_near,), self._edge, of).total
+        cutting += of.common_write_cycles * num_bytes * is_left_near  # alone it waits for that memory (v4)
         copying = sides_cycles(
             _side(cut.laid), _side(padded_elements(held.shape)), of, read_near=is_near, made_near=made_near
         )
-        return cutting.total + copying, made_near
+        return cutting + copying, made_near
 
 
 def _only_multiplied(program: Program) -> frozenset[int]:
