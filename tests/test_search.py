@@ -212,6 +212,25 @@ def test_what_is_left_to_be_bounded_with_others_is_so_where_few_meshes_were_solv
     assert result.status == "optimal"
 
 
+class Ending(FakeSolver):
+    """Is ended while it bounds several meshes, whoever ends it."""
+
+    def __call__(self, task: Task, stop: Callable[[], bool]) -> Found:
+        found = super().__call__(task, stop)
+        return Found(status="unknown", objective_s=math.inf, bound_s=0.0, ended=True) if task.alike else found
+
+
+def test_nothing_is_bounded_once_a_search_is_stopped() -> None:
+    """What was ended is asked once more in a later round, and not as long as there would be time."""
+    solver = Ending(by_axes)
+    result, _, _ = ask(topology="cpu:8", solver=solver, stop=lambda: len(solver.tasks) > 2)
+    assert result.interrupted
+    assert sum(bool(task.alike) for task in solver.tasks) <= 1
+    solver = Ending(by_axes)
+    ask(topology="cpu:8", solver=solver)
+    assert 0 < sum(bool(task.alike) for task in solver.tasks) < 8
+
+
 def test_several_meshes_are_bounded_below_the_best_and_within_no_limit_on_memory() -> None:
     _, solver, _ = ask()
     for task in solver.tasks:

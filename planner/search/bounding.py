@@ -23,13 +23,20 @@ FIRST = 2
 class Bounding:
     """Bounds what is alike on a board, with so many ``workers``: before it is solved, once there is something that it
     would have to be better than, and time enough. ``solving_s`` is what it took to solve each mesh of one axis less,
-    ``longest_s`` the longest that it took to bound several.
+    ``longest_s`` the longest that it took to bound several, ``ended`` those that the time ended.
     """
 
     board: Board
     workers: int
     solving_s: list[float] = field(default_factory=list)
     longest_s: float = 0.0
+    ended: list[Alike] = field(default_factory=list)
+
+    def begin(self) -> None:
+        """Begins another round, in which what the time ended may be asked once more; not where meshes are left out."""
+        for several in self.ended:
+            several.begun = False
+        self.ended.clear()
 
     def before(self, one: Tried, left_s: float) -> Alike | None:
         """Those like a candidate that are to be bounded before it is solved, if any are."""
@@ -76,11 +83,10 @@ class Bounding:
         return math.ceil(left / self.workers) * self.longest_s * DEARER > left_s
 
     def learn(self, several: Alike, found: Found | None) -> None:
-        """What several take at least: plans may take as much less than that as others took less. What the time ended
-        may be asked once more in another round, but for where others are left out, which proves little.
-        """
+        """What several take at least: plans may take as much less than that as others took less."""
         board = self.board
-        several.begun = bool(several.unlisted) or (found is not None and not found.ended)
+        if not several.unlisted and (found is None or found.ended):
+            self.ended.append(several)
         if found is None or board.doubts:
             return
         self.longest_s = max(self.longest_s, found.took_s)

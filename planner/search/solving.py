@@ -70,6 +70,7 @@ class Solving:
         self._part = self._clock.part(self._settings.solving, as_found=True)
         self._whole = self._clock.part(self._settings.solving)
         self._longest, self._left = self._clock.part(LONGEST * self._settings.solving), list(todo)
+        self._bounding.begin()
         self._fill()
         while self._flying:
             meanwhile()
@@ -122,7 +123,7 @@ class Solving:
         while len(self._flying) < most:
             one = min(self._left, key=self._turn, default=None)
             bounded = sum(several is not None for _, _, several in self._flying)
-            left_s, bounding = self._time.left_s, self._bounding
+            left_s, bounding = 0.0 if self._time.over else self._time.left_s, self._bounding
             several = bounding.last(bounded, left_s) if one is None else bounding.before(one, left_s)
             if several is not None:
                 self._bound(several)
