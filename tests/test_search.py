@@ -212,7 +212,7 @@ def test_what_is_left_to_be_bounded_with_others_is_so_where_few_meshes_were_solv
     assert result.status == "optimal"
 
 
-class Ending(FakeSolver):
+class Ending(Leaving):
     """Is ended while it bounds several meshes, whoever ends it."""
 
     def __call__(self, task: Task, stop: Callable[[], bool]) -> Found:
@@ -222,12 +222,12 @@ class Ending(FakeSolver):
 
 def test_nothing_is_bounded_once_a_search_is_stopped() -> None:
     """What was ended is asked once more in a later round, and not as long as there would be time."""
-    solver = Ending(by_axes)
-    result, _, _ = ask(topology="cpu:8", solver=solver, stop=lambda: len(solver.tasks) > 2)
+    solver = Ending(flat)
+    result, _, _ = ask(flat, topology="cpu:8", solver=solver, stop=lambda: len(solver.tasks) > 2)
     assert result.interrupted
     assert sum(bool(task.alike) for task in solver.tasks) <= 1
-    solver = Ending(by_axes)
-    ask(topology="cpu:8", solver=solver)
+    solver = Ending(flat)
+    ask(flat, topology="cpu:8", solver=solver)
     assert 0 < sum(bool(task.alike) for task in solver.tasks) < 8
 
 
