@@ -103,9 +103,10 @@ def share_read(graph: Graph, op: Op) -> float:
     """How many times as many places the parts have that a convolution reads as their image, with what each reads of
     the next one.
     """
-    along, made = _along(graph, op), graph.shape(op.results[0])[int(op.attributes["output_spatial_dimensions"][-1])]
+    along = _along(graph, op)
     if along is None:
         return 1.0
+    made = graph.shape(op.results[0])[int(op.attributes["output_spatial_dimensions"][-1])]
     return PARTS * (along.part(made) * along.step + along.window - 1) / along.size
 
 

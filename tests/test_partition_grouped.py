@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import meshwright as mw
 import pytest
 from jax import lax
+from meshwright.backends.jax.lowered.step_graph import step_graph
+from meshwright.planner.compute.products import product_of
 
 ROWS, DEPTH, COLUMNS, GROUPS = 4096, 512, 1024, 8
 LEFT, RIGHT, MADE = 2 * ROWS * DEPTH, 2 * GROUPS * DEPTH * COLUMNS, 2 * ROWS * COLUMNS  # bytes, in bfloat16
@@ -89,6 +91,7 @@ def test_gradients_of_groups_are_products_of_groups(layouts: str, expected: Sent
     assert sent(found.collectives) == expected
 
 
+@pytest.mark.tpu_compiler
 @pytest.mark.parametrize(("layouts", "made"), [("_ _@a | _ _@a _ | _", "_ _@b"), ("_@a _ | _ _ _@b | _", "infer")])
 def test_the_compiler_sends_as_much(layouts: str, made: str) -> None:
     result = mw.verify(plan(layouts, made), forward, arguments(forward))
@@ -110,6 +113,44 @@ def test_their_multiplications_take_time_though_the_compiler_counts_nothing_of_t
     assert not one.counted
 
 
+def test_few_rows_wait_for_all_matrices() -> None:
+    """As experts do that decode: of eight matrices of 2048 by 2048 in float32 each device reads all."""
+    shapes = [(16, 2048), (8, 2048, 2048)]
+    args = *(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes), jax.ShapeDtypeStruct((8,), jnp.int32)
+    (kernel,) = (
+        each for each in mw.estimate(plan("_ _ | _ _ _ | _"), forward, args).kernels if each.label == "ragged_dot"
+    )
+    assert kernel.num_bytes >= 4 * 8 * 2048**2
+
+
+@pytest.mark.parametrize(("precision", "passes"), [(None, 1), ("highest", 6)])
+def test_float32_is_multiplied_in_as_many_passes_as_is_asked_for(precision: str | None, passes: int) -> None:
+    def step(x: jax.Array, w: jax.Array, sizes: jax.Array) -> dict[str, jax.Array]:
+        return {"made": lax.ragged_dot(x, w, sizes, precision=precision)}
+
+    args = tuple(
+        jax.ShapeDtypeStruct(each.shape, jnp.float32 if each.dtype == jnp.bfloat16 else each.dtype)
+        for each in arguments(forward)
+    )
+    graph = step_graph(plan("_ _ | _ _ _ | _"), step, args).graph
+    (op,) = graph.of_kind("ragged_dot")
+    assert product_of(graph, op).passes == passes
+
+
+def test_a_batch_of_groups_is_split_as_other_dims_are() -> None:
+    """Rows and matrices of a batch, each with sizes of its own."""
+
+    def step(x: jax.Array, w: jax.Array, sizes: jax.Array) -> dict[str, jax.Array]:
+        return {"made": jax.vmap(lax.ragged_dot)(x, w, sizes)}
+
+    shapes = [(4, 256, 128), (4, 8, 128, 512)]
+    args = *(jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in shapes), jax.ShapeDtypeStruct((4, 8), jnp.int32)
+    found = mw.estimate(plan("_@a _ _ | _@a _ _ _@b | _@a _"), step, args)
+    assert not found.collectives
+    (kernel,) = (each for each in found.kernels if each.label == "ragged_dot")
+    assert kernel.flops == 2 * 4 * 256 * 128 * 512 / 4
+
+
 def test_matrices_of_groups_are_split_over_devices_where_rows_are_many() -> None:
     """A training step whose experts are such products is split along their hidden features, as none was found before
     that sends less: devices added up what each had computed of all rows.
@@ -127,7 +168,7 @@ def test_matrices_of_groups_are_split_over_devices_where_rows_are_many() -> None
         "out": jax.ShapeDtypeStruct((8, 2048, 512), jnp.float32),
     }
     args = w, jax.ShapeDtypeStruct((4096, 512), jnp.float32), jax.ShapeDtypeStruct((8,), jnp.int32)
-    found = mw.search(step, args, topology="v5e:2x4", mesh={"a": 8}, time_limit_s=30)
+    found = mw.search(step, args, topology="v5e:2x4", mesh={"a": 8}, time_limit_s=120)
     whole = mw.loads('meshwright: 1\ntopology: v5e:2x4\nmesh: {a: 8}\ntensors:\n  "**": replicate\n')
     hidden = mw.loads(
         "meshwright: 1\ntopology: v5e:2x4\nmesh: {a: 8}\ntensors:\n"

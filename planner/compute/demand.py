@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..fusion.nature import BROADCAST, ELEMENTWISE, PRODUCTS, REDUCE, UPDATE
+from ..fusion.nature import BROADCAST, ELEMENTWISE, MULTIPLYING, REDUCE, UPDATE
 from ..graph import Graph, Op
 
-WHOLE = PRODUCTS | {REDUCE, "sort", "top_k", "fft", "cholesky", "triangular_solve", "custom_call"}
+WHOLE = MULTIPLYING | {REDUCE, "sort", "top_k", "fft", "cholesky", "triangular_solve", "custom_call"}
 CUTS = frozenset({"slice", "dynamic_slice", "gather"})
 
 

@@ -55,8 +55,9 @@ class KernelPrice(NamedTuple):
 
     ``cycles`` are of the clock that the compiler counts in, ``bound`` is the unit that it waits for (``matrix``,
     ``vector``, ``memory``), ``flops`` those of its products, ``num_bytes`` what crosses to and from memory. The TPU
-    compiler gives no cycles for gathers, scatters and sorts: of these ``counted`` is false, and their seconds
-    are what their bytes take; where copies around them are counted, those stand in ``uncounted_s``. It takes
+    compiler gives no cycles for gathers, scatters, sorts and products of groups of rows: of these ``counted`` is false,
+    and their seconds are what their bytes take, or the products; where copies around them are counted, those stand in
+    ``uncounted_s``. It takes
     ``shared_s`` less where no other kernel has any of the fast memory.
     """
 

@@ -52,7 +52,7 @@ class Work:
     128 numbers that are put into registers one by one. ``turns`` says that an image is put together of its parts, or
     parted. ``windowed`` says that the maximum of each row is taken away from it, in a window as large as the row.
     ``few_row_tiles`` are tiles of two or four rows that are moved one by one; where they are ``rows`` too, many of what
-    is near are put into registers as rows are.
+    is near are put into registers as rows are. The compiler gives cycles for what ``is_counted``.
     """
 
     kind: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from ..fusion.nature import MULTIPLYING
 from ..graph import Op
 from ..kernels import Program
 from ..kinds import ALL_REDUCE, REDUCE_SCATTER
@@ -14,7 +15,7 @@ PASSED = frozenset(
     {"dynamic_update_slice", "dynamic_slice", "slice", "pad", "concatenate", "reshape", "transpose", "all-gather"}
 )
 """What hands a gradient on in another size or shape. All else that does must keep the number of elements."""
-MAKERS = frozenset({"dot_general", "convolution", "gather", "scatter", "reduce", "sort", "custom_call"})
+MAKERS = MULTIPLYING | frozenset({"gather", "scatter", "reduce", "sort", "custom_call"})
 """Where a gradient is made: nothing before belongs to one weight alone."""
 
 

@@ -55,7 +55,7 @@ def matrix_flops(graph: Graph, op: Op) -> int:
         contracted: int = math.prod(left[dim] for dim in said["lhs_contracting_dimensions"])
         is_by_groups = said.get("lhs_ragged_dimensions", (-1,))[0] in said["lhs_contracting_dimensions"]
         groups = graph.shape(op.operands[2])[-1] if is_by_groups else 1
-        return 2 * graph.values[op.results[0]].num_elements * contracted // groups
+        return 2 * graph.values[op.results[0]].num_elements * contracted // max(groups, 1)
     if op.kind == "convolution":
         kernel = graph.shape(op.operands[1])
         features: int = kernel[op.attributes["kernel_output_feature_dimension"]]

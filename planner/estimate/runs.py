@@ -18,7 +18,17 @@ from .figures import PredictedCollective, PredictedKernel
 from .scope import layer_of, phase_of
 from .traffic import Tariff, axes_of, group_size, held_bytes
 
-HEAVY = ("convolution", "dot_general", "custom_call", "sort", "scatter", "gather", "reduce_window", "reduce")
+HEAVY = (
+    "convolution",
+    "dot_general",
+    "ragged_dot",
+    "custom_call",
+    "sort",
+    "scatter",
+    "gather",
+    "reduce_window",
+    "reduce",
+)
 """What a kernel is named after, where it holds any of them: the first of these."""
 _RANKS = MappingProxyType({kind: rank for rank, kind in enumerate(HEAVY)})
 

@@ -64,7 +64,7 @@ def operation_table(estimate: Estimate) -> Rows:
     """The kernels that take longest; alike ones of one layer together."""
     alike: dict[tuple[str, str, str, str], list[PredictedKernel]] = {}
     for kernel in estimate.kernels:
-        unit = kernel.unit if kernel.counted else "memory, not counted"
+        unit = kernel.unit if kernel.counted else f"{kernel.unit}, not counted"
         alike.setdefault((kernel.label, kernel.layer, kernel.phase, unit), []).append(kernel)
     heavy = sorted(alike.items(), key=lambda item: -_seconds(item[1]))
     rows = first(

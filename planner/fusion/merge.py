@@ -194,8 +194,8 @@ class Merging:
         return any(self.graph.ops[number].kind in ELEMENTWISE for number in group.ops)
 
     def _computes_alone(self, group: Group) -> bool:
-        """Whether a group only computes, and nothing that products round: that is narrow where kernels are put together
-        so. Scores less their sum, which labels look up, and the gradient of narrow ones are written by one kernel, not
+        """Whether a group only computes, and nothing wide that products alone read: that is rounded before kernels are
+        joined so. Scores less their sum, which labels look up, and the gradient of narrow ones are written by one kernel, not
         that of wide ones (v3, v4, v5e); so are two arrays computed of one, with rows of their own.
         """
         made = (each for root in group.roots for each in self.graph.ops[root].results)

@@ -61,12 +61,12 @@ def narrow_copies(program: Program, flow: Flow, chip: Chip | None, images: Copie
     in_turn = chip.put_in_turn_window if chip is not None else 0
     loops = beside_loops(program, early=early, in_turn=in_turn)
     rows = copied_for_convolutions(program, laid)
-    whole = copied_whole(program, smallest_batch(chip), early=early)
-    near_bytes = chip.buffer_vmem_bytes if chip is not None else 0
-    widened = widened_images(program, smallest_batch(chip), near_bytes)
-    shifted = (*shifted_images(program, smallest_batch(chip), early=early), *widened)
-    across = (*copied_across(program, early=early), *kept_parts(program, smallest_batch(chip), laid))
     smallest = smallest_batch(chip)
+    whole = copied_whole(program, smallest, early=early)
+    near_bytes = chip.buffer_vmem_bytes if chip is not None else 0
+    widened = widened_images(program, smallest, near_bytes)
+    shifted = (*shifted_images(program, smallest, early=early), *widened)
+    across = (*copied_across(program, early=early), *kept_parts(program, smallest, laid))
     anew = (
         *copies_cut_anew(program, smallest, sources_of(graph), laid),
         *given_parts(program, smallest, laid),

@@ -56,8 +56,8 @@ def ragged_rule(asked: Asked) -> Strategy:
         kept(split_of(dims, layout, factors.sizes, asked.mesh) or {}, factors.reduction)
         for dims, layout in zip(factors.operands[:2], asked.operands[:2], strict=True)
     )
-    is_larger = asked.reads[0].num_bytes > asked.reads[1].num_bytes
-    alone = {**other, **one} if is_larger else {**one, **other}
+    larger, smaller = (one, other) if asked.reads[0].num_bytes > asked.reads[1].num_bytes else (other, one)
+    alone = {**_apart_from(larger, smaller), **larger}
     wanted = split_of(factors.results[0], asked.results[0], factors.sizes, asked.mesh) or {}
     summed = {factor: axes for factor, axes in one.items() if other.get(factor) == axes}
     split = {**_apart_from(summed, cut(wanted, factors.replicated)), **summed}

@@ -36,12 +36,12 @@ RULES: Mapping[str, Rule] = MappingProxyType(
     }
 )
 
-OF_FACTORS = frozenset({"reduce", "reshape", "ragged_dot"})
+OF_FACTORS = frozenset({"reduce", "reshape"})
 """Of these, and of what has no rule of its own, nothing counts but the loop nest, the layouts and shapes, and whether
 one value is all that is read.
 """
 
-OF_VALUES = frozenset({"gather", "scatter"})
+OF_VALUES = frozenset({"gather", "scatter", "ragged_dot"})
 """Of these nothing counts but the loop nest, the layouts, the values and the sizes of slices."""
 
 

@@ -55,7 +55,8 @@ class Bounding:
             for each in self.board.alike
             if not each.begun and (each.unlisted or any(one.bound_s < worth_s for one in each.members))
         ]
-        is_tried = 0 < len(left) <= self.workers and left_s > 0 and worth_s < math.inf  # nothing else is left
+        is_worth = worth_s < math.inf and not self.board.doubts
+        is_tried = 0 < len(left) <= self.workers and left_s > 0 and is_worth  # nothing else is left
         return left[0] if is_tried or (left and self._is_in_time(len(left) + flying, left_s)) else None
 
     def task(self, several: Alike, own: Task) -> Task:
@@ -85,7 +86,7 @@ class Bounding:
     def learn(self, several: Alike, found: Found | None) -> None:
         """What several take at least: plans may take as much less than that as others took less."""
         board = self.board
-        if not several.unlisted and (found is None or found.ended):
+        if not (board.doubts or several.unlisted) and (found is None or found.ended):
             self.ended.append(several)
         if found is None or board.doubts:
             return

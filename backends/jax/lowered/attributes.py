@@ -75,7 +75,7 @@ def plain(attribute: Any) -> Any:
 
 def word(text: str) -> str:
     """``LT`` of ``#stablehlo<comparison_direction LT>``; other texts stay as they are."""
-    return text.rstrip(">").split(" ")[-1] if text.startswith("#stablehlo<") else text
+    return text.rstrip(">").split(" ")[-1] if text.startswith(("#stablehlo<", "#chlo<")) else text
 
 
 def nested(array: np.ndarray) -> Any:

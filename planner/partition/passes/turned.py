@@ -200,7 +200,7 @@ class _Turning:
         in_rows = arrives_in_rows(op.kind, dims, *shapes)
         if sent in self.masks and not image and has_tokens_on_lanes(op.kind, dims, shapes[1]):
             rows = rows_of_tiles(dims, *shapes) if sent in self.spread and got not in self.in_order else 0
-            after, said = int(rows > 0), _tile_said(rows)
+            after, said = (1, _tile_said(rows)) if rows else (0, said)
             self.tiled |= {sent: rows} if rows else {}
         if tells_groups_apart(op.kind, dims, shapes[0], image):
             after, said = 1, COPIED_IN_ORDER

@@ -148,7 +148,7 @@ def _join(graph: Graph, op: Op, atoms: dict[int, list[list[Atom]]]) -> list[Atom
                     lay_out_along(dim[0], [own[f] for f in factors])
                     continue
                 row = [own[f] for f in factors]
-                if (_makes_between(op, value) or _moves_on(op, value)) and size > ways and size % ways == 0:
+                if (_makes_between(op, value) or _moves_on(op, value, place)) and size > ways and size % ways == 0:
                     unify(dim, [*row, Atom(size // ways, blocked=True)])
                     continue
                 is_same = size == ways or (_cuts_off(op) and max(size, ways) < 2 * min(size, ways))
@@ -163,9 +163,10 @@ def _makes_between(op: Op, value: int) -> bool:
     return op.kind == CONVOLUTION and value in op.results and math.prod(op.attributes.get("lhs_dilation", ())) > 1
 
 
-def _moves_on(op: Op, value: int) -> bool:
-    """Whether windows go over a value by several places at a time: where what they make is split, so is that."""
-    return op.kind == RUNNING and value in op.operands and math.prod(op.attributes.get("window_strides", ())) > 1
+def _moves_on(op: Op, value: int, place: int) -> bool:
+    """Whether windows go over a dim of a value by several places at a time: where what they make is split, so is that."""
+    strides = op.attributes.get("window_strides", ())
+    return op.kind == RUNNING and value in op.operands and place < len(strides) and strides[place] > 1
 
 
 def _cuts_off(op: Op) -> bool:

@@ -38,7 +38,8 @@ def ragged_dot(op: Any, _: Rewriter) -> None:
     columns = [right.setdefault(dim, factor(right_shape[dim])) for dim in range(len(right_shape)) if dim not in right]
     (ragged,) = (left[dim] for dim in said.lhs_ragged_dimensions)
     made = [*([] if said.rhs_group_dimensions or ragged in batches else [group]), *batches, *rows, *columns]
-    outer = [each for each in (*batches, *rows) if each != ragged][: len(sizes_shape) - 1]
+    before = [each for each in (*batches, *(sums if ragged in sums else rows)) if each != ragged]
+    outer = before[: len(sizes_shape) - 1]
     op.attributes["sdy.sharding_rule"] = sdy.OpShardingRuleAttr.get(
         sizes,
         [
