@@ -195,8 +195,8 @@ class Merging:
 
     def _computes_alone(self, group: Group) -> bool:
         """Whether a group only computes, and nothing wide that products alone read: that is rounded before kernels are
-        joined so. Scores less their sum, which labels look up, and the gradient of narrow ones are written by one kernel, not
-        that of wide ones (v3, v4, v5e); so are two arrays computed of one, with rows of their own.
+        joined so. Scores less their sum, which labels look up, and the gradient of narrow ones are written by one
+        kernel, not that of wide ones (v3, v4, v5e); so are two arrays computed of one, with rows of their own.
         """
         made = (each for root in group.roots for each in self.graph.ops[root].results)
         is_kept = not any(self._is_wide(each) and self._is_for_products(each) for each in made)

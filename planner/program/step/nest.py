@@ -164,7 +164,7 @@ def _makes_between(op: Op, value: int) -> bool:
 
 
 def _moves_on(op: Op, value: int, place: int) -> bool:
-    """Whether windows go over a dim of a value by several places at a time: where what they make is split, so is that."""
+    """Whether windows move over a dim of a value by several places: where what they make is split, so is that."""
     strides = op.attributes.get("window_strides", ())
     return op.kind == RUNNING and value in op.operands and place < len(strides) and strides[place] > 1
 
