@@ -15,7 +15,7 @@ from meshwright.planner.partition.passes.scatters import padding_tiles, scatter
 from meshwright.planner.partition.passes.sliced import slice_sums
 from meshwright.planner.partition.passes.sums_of_sums import reassociate
 from meshwright.planner.partition.reshard import SLICE
-from meshwright.planner.partition.target import RING_BYTES, Target
+from meshwright.planner.partition.target import FEWEST_ROWS, RING_BYTES, Target
 from programs import of_ops
 
 
@@ -316,6 +316,29 @@ def test_a_slice_is_cut_out_of_a_sum_before_it_is_joined_with_other_numbers() ->
     assert slice_sums(kept) == kept  # what is read whole too is joined whole
 
 
+@pytest.mark.parametrize("between", ["negate", "transpose", "negate exponential", "reshape"])
+def test_a_slice_is_cut_out_of_a_sum_above_all_that_works_number_by_number(between: str) -> None:
+    """Seen so on v3, v4, v5e and v6e, log-softmax's gradient among others; what has other dims is cut where it is."""
+    kinds, whole, part = between.split(), Value((512, 512), "f32"), Value((128, 512), "f32")
+    said = {"transpose": {"permutation": (1, 0)}, "reshape": {}}
+    ops = [Op(kind=ALL_REDUCE, operands=(0,), results=(1,), attributes={"axes": ("x",), "reducer": "add"})]
+    ops += [
+        Op(kind=kind, operands=(number,), results=(number + 1,), attributes=said.get(kind, {}))
+        for number, kind in enumerate(kinds, 1)
+    ]
+    cut = {"axes": ("x",), "dimensions": (0,)}
+    ops.append(Op(kind=SLICE, operands=(len(ops),), results=(len(ops) + 1,), attributes=cut))
+    found = slice_sums(of_ops((*[whole] * len(ops), part), tuple(ops), (0,), (len(ops),)).graph)
+    if between == "reshape":
+        assert [op.kind for op in found.ops] == [ALL_REDUCE, "reshape", SLICE]
+        return
+    assert [op.kind for op in found.ops] == [ALL_REDUCE, SLICE, *kinds]
+    turned = between == "transpose"
+    assert found.shape(found.ops[1].results[0]) == ((512, 128) if turned else (128, 512))
+    assert found.ops[1].attributes["dimensions"] == ((1,) if turned else (0,))
+    assert found.shape(found.results[0]) == (128, 512)
+
+
 def test_exchanges_of_a_shared_gather_are_shared() -> None:
     part, whole, other = Value((128, 512), "f32"), Value((512, 512), "f32"), Value((1024, 256), "f32")
     gathered, sent = {"axes": ("x",), "dimensions": (0,)}, {"axes": ("y",), "dimensions": (0, 1)}
@@ -464,6 +487,8 @@ def test_parts_that_lie_between_each_other_are_not_padded(
         (8, 96, ALL_REDUCE),
         (8, 128, ALL_REDUCE),
         (4, 256, ALL_REDUCE),
+        (4, 512, ALL_REDUCE),
+        (8, 256, REDUCE_SCATTER),
         (16, 32, REDUCE_SCATTER),
         (16, 24, REDUCE_SCATTER),
         (32, 16, ALL_REDUCE),  # the rows fill lanes better
@@ -477,6 +502,33 @@ def test_rows_are_scattered_where_a_part_is_more_than_a_tile(rows: int, columns:
         Op(kind=SLICE, operands=(1,), results=(2,), attributes={"axes": ("y",)}),
     )
     found = scatter(of_ops((whole, whole, part), ops, (0,), (2,)).graph, Target(8), {"y": 8})
+    assert found.ops[0].kind == kind
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "chip", "kind"),
+    [
+        (8, 128, "v3", ALL_REDUCE),
+        (8, 256, "v3", REDUCE_SCATTER),
+        (16, 64, "v3", REDUCE_SCATTER),
+        (4, 512, "v3", ALL_REDUCE),
+        (8, 512, "v5e", ALL_REDUCE),
+        (12, 256, "v4", ALL_REDUCE),
+        (16, 64, "v5e", REDUCE_SCATTER),
+        (32, 32, "v4", REDUCE_SCATTER),
+    ],
+)
+def test_what_labels_look_up_is_scattered_as_a_matrix_of_many_rows(
+    rows: int, columns: int, chip: str, kind: str
+) -> None:
+    """As compiled for v3:4x4, v4:2x2x4 and v5e:4x4 of what labels look up in scores that four devices have parts of."""
+    whole, part = Value((rows * 4, columns, 1), "f32"), Value((rows, columns, 1), "f32")
+    ops = (
+        Op(kind=ALL_REDUCE, operands=(0,), results=(1,), attributes={"axes": ("y",), "reducer": "add"}),
+        Op(kind=SLICE, operands=(1,), results=(2,), attributes={"axes": ("y",)}),
+    )
+    goal = Target(16, fewest_rows=FEWEST_ROWS.get(chip, 0))
+    found = scatter(of_ops((whole, whole, part), ops, (0,), (2,)).graph, goal, {"y": 4})
     assert found.ops[0].kind == kind
 
 

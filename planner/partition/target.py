@@ -37,6 +37,10 @@ NO_RING_BYTES = 2**62
 others in pieces (f32[2048,8192] of an MLP, f32[4096,16384] over 16 devices).
 """
 
+FEWEST_ROWS: Mapping[str, int] = MappingProxyType({"v4": 64, "v5e": 64})
+"""Of sums whose last dim is one, what labels look up: of 48 rows each is laid out alone, and none is scattered; v3 has
+them in tiles. v5p, v6e and TPU7x look up on other cores.
+"""
 FEWEST_SUMMED = 64
 """Devices of a slice from which on gathers of all of it are sums: of 48 they are none."""
 MOST_SUMMED_BYTES = 16 * 2**20
@@ -58,6 +62,7 @@ class Target:
     ``summed_devices`` is how many devices' gathers are sums, those of a whole slice, and ``summed_bytes`` of how many
     bytes at most; None where none are, and where all are. What a product makes that a transpose turns lies as the step
     has it when sums are scattered where the compiler ``exchanges_late`` its operands, else as the transpose leaves it.
+    Of a sum whose last dim is one no fewer than ``fewest_rows`` are scattered.
     """
 
     devices: int
@@ -71,6 +76,7 @@ class Target:
     summed_devices: int | None = None
     summed_bytes: int | None = MOST_SUMMED_BYTES
     exchanges_late: bool = False
+    fewest_rows: int = 0
 
     @property
     def may_sum_gathers(self) -> bool:
@@ -111,6 +117,7 @@ def target(platform: str, machine: Machine | None, devices: int) -> Target:
         summed_devices=in_slice if in_slice >= FEWEST_SUMMED else None,
         summed_bytes=None if len(machine.chip.dims) > 2 else MOST_SUMMED_BYTES,
         exchanges_late=machine.topology.kind in EXCHANGES_LATE,
+        fewest_rows=FEWEST_ROWS.get(machine.topology.kind, 0),
     )
 
 

@@ -212,8 +212,9 @@ class _Fitting:
         return replace(remedy, change=change, plan=plan, compiled_bytes=said.peak_bytes)
 
     def _word(self, found: SearchResult) -> CompiledPeak | None:
-        """What the compiler says of the plan that was found; None where it is not asked."""
-        if found.plan is None or found.estimate is None or found.optimum is not None:
+        """What the compiler says of the plan that was found; None where it is not asked, as of one given whole."""
+        is_given = found.optimum is not None or found.misfit is not None
+        if found.plan is None or found.estimate is None or is_given:
             return None
         return self._asked(found.plan, found.estimate, found)
 

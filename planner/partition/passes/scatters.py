@@ -107,6 +107,8 @@ class _Scattering:
         dim = self._dim(kept)
         if self._comes_first(kept, dim):
             return part.num_bytes >= TILE_BYTES
+        if whole.shape[-1:] == (1,) and whole.shape[dim] < target.fewest_rows:
+            return False
         returned = kept.results[0] in self.returned
         return any(_in_tiles(part, dim, tiled) for tiled in self._tilings(reduce.operands[0], part.shape, returned))
 
@@ -146,14 +148,18 @@ class _Scattering:
     def _tiled(self, summed: int) -> list[int]:
         """The dims whose numbers a tile of what is summed up has, the major one first.
 
-        A product's tiles have that of either operand's own dims which fills their lanes best, the last one of equals;
-        of one whose operands have none the last dims. A sum that is cut further lies as it was cut before (v5e: of
-        ``bf16[768,12,16]`` whose lanes and rows are the outer dims, cut to 4 of 16, no part is kept by a ring).
+        A matrix has its two dims, whatever dims of one it has besides. A product's tiles have that of either operand's
+        own dims which fills their lanes best, the last one of equals; of one whose operands have none the last dims. A
+        sum that is cut further lies as it was cut before (v5e: of ``bf16[768,12,16]`` whose lanes and rows are the
+        outer dims, cut to 4 of 16, no part is kept by a ring).
         """
         if summed in self.tiled:
             return self.tiled[summed]
         made, shape = self.products.get(summed), self.values[summed].shape
-        if made is None or made.kind == CONVOLUTION or len(shape) < 3:
+        if made is None:
+            wide = [dim for dim, size in enumerate(shape) if size > 1]
+            return wide if len(wide) == 2 else [*range(len(shape))][-2:]
+        if made.kind == CONVOLUTION or len(shape) < 3:
             return [*range(len(shape))][-2:]
         given, found = made.attributes, list[int]()
         end = batch = len(given.get("lhs_batching_dimensions", ()))
@@ -240,8 +246,8 @@ def _in_tiles(part: Value, dim: int, tiled: Sequence[int]) -> bool:
     A matrix is padded to whole rows of tiles for all parts; of a part of its rows more than a tile is written, lanes
     that it leaves empty counted.
     """
-    if len(part.shape) == 2 and dim in tiled and dim != _by_fill(part, tiled)[-1]:
-        return _with_empty_lanes(part, 1 - dim) > TILE_BYTES
+    if _is_matrix(part, tiled) and dim in tiled and dim != (minor := _by_fill(part, tiled)[-1]):
+        return part.shape[dim] >= SUBLANES and _with_empty_lanes(part, minor) > TILE_BYTES
     if part.num_bytes < TILE_BYTES and not _is_padded_matrix(part, dim, tiled):
         return False
     if dim not in tiled:
@@ -250,6 +256,11 @@ def _in_tiles(part: Value, dim: int, tiled: Sequence[int]) -> bool:
     if dim == _by_fill(part, tiled)[-1]:
         return part.shape[dim] % lanes == 0
     return part.shape[dim] % (SUBLANES * 32 // part.bits) == 0
+
+
+def _is_matrix(part: Value, tiled: Sequence[int]) -> bool:
+    """Whether a part has two dims, or no others but of one."""
+    return len(tiled) == 2 and all(size == 1 or dim in tiled for dim, size in enumerate(part.shape))
 
 
 def _is_padded_matrix(part: Value, dim: int, tiled: Sequence[int]) -> bool:

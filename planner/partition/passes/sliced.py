@@ -1,13 +1,15 @@
 """A device's own slice is cut out before numbers are worked on, where one of them is a sum over the devices.
 
-``slice(all_reduce(a) + b)`` is ``slice(all_reduce(a)) + slice(b)``, and the sum can be scattered.
+``slice(all_reduce(a) + b)`` is ``slice(all_reduce(a)) + slice(b)``, and the sum can be scattered: through as many
+operations as only the slice reads, number by number or transposes, as compiled for v3, v4, v5e and v6e; what is viewed
+with other dims, padded or put side by side is cut where it is.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, replace
 
 from ...fusion.nature import ELEMENTWISE
 from ...graph import Graph, Op, Value
@@ -20,16 +22,24 @@ def slice_sums(graph: Graph) -> Graph:
     if graph.nesting:
         ops = (replace(op, bodies=tuple(map(slice_sums, op.bodies))) if op.bodies else op for op in graph.ops)
         graph = replace(graph, ops=tuple(ops))
-    if SLICE not in graph.kinds:
-        return graph
+    while SLICE in graph.kinds:
+        moved = _moved(graph)
+        if moved is graph:
+            break
+        graph = moved
+    return graph
+
+
+def _moved(graph: Graph) -> Graph:
+    """The graph with such slices above one operation each."""
     readers = graph.reads()
     readers.update(graph.results)
     makers = {op.results[0]: op for op in graph.ops if len(op.results) == 1}
-    values = list(graph.values)
-    joins = {op.operands[0]: op for op in graph.of_kind(SLICE) if _cuts_a_joined_sum(op, makers, readers, values)}
+    cuts = _Cuts(graph, makers, readers)
+    joins = {op.operands[0]: op for op in graph.of_kind(SLICE) if "axes" in op.attributes and cuts.a_sum(op)}
     if not joins:
         return graph
-    moved = {slice_.results[0] for slice_ in joins.values()}
+    moved, values = {slice_.results[0] for slice_ in joins.values()}, list(graph.values)
     found: list[Op] = []
     for op in graph.ops:
         if op.results and op.results[0] in joins:
@@ -39,24 +49,50 @@ def slice_sums(graph: Graph) -> Graph:
     return replace(graph, values=tuple(values), ops=tuple(found))
 
 
-def _cuts_a_joined_sum(op: Op, makers: dict[int, Op], readers: Counter[int], values: list[Value]) -> bool:
-    if "axes" not in op.attributes:
+@dataclass(frozen=True, slots=True)
+class _Cuts:
+    """Which slices are of what is made of a sum."""
+
+    graph: Graph
+    makers: Mapping[int, Op]
+    readers: Counter[int]
+
+    def a_sum(self, slice_: Op) -> bool:
+        """Whether a slice along the axes of a sum over devices is of what operations make of it, but not of itself."""
+        made, axes = self.makers.get(slice_.operands[0]), set(slice_.attributes["axes"])
+        return made is not None and made.kind != ALL_REDUCE and self._leads(slice_.operands[0], axes)
+
+    def _leads(self, value: int, axes: Set[str]) -> bool:
+        """Whether a value that nothing else reads is a sum along these axes, or is made of one."""
+        stack = [value]
+        while stack:
+            value = stack.pop()
+            made = self.makers.get(value)
+            if made is None or self.readers[value] != 1:
+                continue
+            if made.kind == ALL_REDUCE and set(made.attributes["axes"]) == axes:
+                return True
+            if self._is_cut_through(made):
+                stack += made.operands
         return False
-    joint = makers.get(op.operands[0])
-    if joint is None or joint.kind not in ELEMENTWISE or readers[op.operands[0]] != 1 or len(joint.operands) < 2:
-        return False
-    if any(values[n].shape != values[op.operands[0]].shape for n in joint.operands):
-        return False
-    sums = (makers.get(n) for n in joint.operands if readers[n] == 1)
-    axes = set(op.attributes["axes"])
-    return any(made is not None and made.kind == ALL_REDUCE and set(made.attributes["axes"]) == axes for made in sums)
+
+    def _is_cut_through(self, made: Op) -> bool:
+        shape = self.graph.shape(made.results[0])
+        return made.kind == "transpose" or (
+            made.kind in ELEMENTWISE and all(self.graph.shape(number) == shape for number in made.operands)
+        )
 
 
 def _above(joint: Op, slice_: Op, values: list[Value]) -> Iterator[Op]:
-    """A slice of each operand, then what joins them."""
-    parts = []
+    """A slice of each operand, then what makes one of them."""
+    shape, attributes, parts = values[slice_.results[0]].shape, slice_.attributes, []
+    if joint.kind == "transpose":
+        order = joint.attributes["permutation"]
+        shape = tuple(shape[order.index(dim)] for dim in range(len(order)))
+        dims = tuple(order[dim] for dim in attributes.get("dimensions", ()))
+        attributes = {**attributes, **({"dimensions": dims} if "dimensions" in attributes else {})}
     for operand in joint.operands:
-        values.append(Value(values[slice_.results[0]].shape, values[operand].dtype))
+        values.append(Value(shape, values[operand].dtype))
         parts.append(len(values) - 1)
-        yield replace(slice_, operands=(operand,), results=(parts[-1],))
+        yield replace(slice_, operands=(operand,), results=(parts[-1],), attributes=attributes)
     yield replace(joint, operands=tuple(parts), results=slice_.results)
