@@ -17,7 +17,7 @@ BYTES = B * T * N * D * 4
 def copies(graph: Graph) -> float:
     """The copies of all kernels, in arrays of [B, T, N, D]."""
     program, of = fuse(graph, is_gpu=True), speed_of(catalogue()["h200"]).coefficients
-    took = sum(Relaid(program.graph, of).copies_cycles(kernel) for kernel in program.kernels)
+    took = sum(Relaid(program.graph).copies_cycles(kernel, of) for kernel in program.kernels)
     return took / (2 * BYTES * of.byte_cycles + of.start_cycles)
 
 

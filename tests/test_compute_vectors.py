@@ -9,7 +9,7 @@ from meshwright.planner.compute.scaled import scaled
 from meshwright.planner.compute.work import work_of
 from meshwright.planner.fusion import fuse
 from meshwright.planner.graph import Graph, Op, Value
-from meshwright.planner.kernels import Program
+from meshwright.planner.kernels import Kernel, Program
 
 
 def by_matrix(rows: int, dtype: str) -> Program:
@@ -51,6 +51,23 @@ def test_work_that_is_scaled_is_that_which_is_counted(rows: int) -> None:
     assert (found.kind, found.products, found.spill_bytes) == (counted.kind, counted.products, counted.spill_bytes)
     assert found.registers == pytest.approx(counted.registers)
     assert (counted.kind == "loop") == (rows == 1)
+
+
+def test_rows_that_wait_for_their_maximum_are_scaled_so() -> None:
+    """Softmax: what is known of such a kernel in other shapes is that its rows wait for memory as a whole."""
+    rows, number = Value((8, 4096), "f32"), Value((8,), "f32")
+    ops = (
+        Op(kind="reduce", operands=(0, 1), results=(2,), attributes={"dimensions": (1,), "reducer": "maximum"}),
+        Op(kind="broadcast_in_dim", operands=(2,), results=(3,), attributes={"broadcast_dimensions": (0,)}),
+        Op(kind="subtract", operands=(0, 3), results=(4,)),
+        Op(kind="exponential", operands=(4,), results=(5,)),
+    )
+    values = (rows, Value((), "f32"), number, rows, rows, rows)
+    graph = Graph(values=values, ops=ops, arguments=(0, 1), results=(5,))
+    kernel = Kernel(ops=(0, 1, 2, 3), reads=(0, 1), writes=(5,))
+    counted, found = work_of(graph, kernel), scaled(graph, kernel, lambda value: value).work(graph)
+    assert counted.windowed and found.windowed
+    assert found.registers == pytest.approx(counted.registers)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from meshwright.planner.program import Program
 from meshwright.planner.program.step.far import Far
 from meshwright.planner.solver.solve import solve
 from small_graphs import exact_of, nothing
-from small_steps import Pair, shape
+from small_steps import Pair, attention, shape
 from test_program_shared import program_of
 
 
@@ -80,3 +80,13 @@ def test_reading_what_is_brought_elsewhere_takes_no_more() -> None:
             same = [[a == b for b in node.layouts[value]] for a in wiring.nodes[maker].layouts[value]]
             assert (table >= np.where(same, more[None, :], 0.0)).all()
             assert (table[np.array(same)] == np.broadcast_to(more, table.shape)[np.array(same)]).all()
+
+
+@pytest.mark.parametrize("mesh", ["{a: 8}", "{a: 4, b: 2}"])
+def test_what_a_gpu_copies_for_its_products_is_in_the_program(mesh: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queries, keys and values as products make them: several read them so, and what is brought elsewhere is none."""
+    more_s, took_s = missed_s(program_of(attention(batch=64), "h100:8", mesh))
+    assert more_s < 0.005 * took_s
+    monkeypatch.setattr("meshwright.planner.compute.copies.relaid.Relaid.read_by", lambda *_: ())
+    more_s, took_s = missed_s(program_of(attention(batch=64), "h100:8", mesh))
+    assert more_s > 0.03 * took_s

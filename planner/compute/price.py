@@ -139,7 +139,7 @@ def price_at(
     held = graph.arguments if speed.products_near else ()  # else what is near is known better (v5p)
     residence = Residence(of, idle=idle, leaving=copied_out, given=held, near=near, far=step.far)
     if speed.is_gpu:
-        relaid = Relaid(graph, speed.coefficients) if apart is None else None
+        relaid = Relaid(graph) if apart is None else None
         results = frozenset(step.left) - copied_out.keys()
         yield from _plainly(program, speed, residence, results, relaid, times, count, pace, trips)
         return
@@ -286,7 +286,7 @@ def _plainly(
             known = count(graph, kernel)
             work = speed.work(replace(known, written_out=None) if known.written_out else known)
             paced = pace if work is known else cycles_of
-            more = relaid.copies_cycles(kernel) if relaid else 0.0
+            more = relaid.copies_cycles(kernel, speed.coefficients) if relaid else 0.0
             took = _price(graph, kernel, point, work, residence, results, speed, times, more, (), paced)
             took = _often(took, _products(graph, kernel))
             spread = trips if fixed.issuperset(kernel.reads) and is_hoisted(graph, kernel) else 1

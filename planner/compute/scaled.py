@@ -30,6 +30,7 @@ from .work import (
     passes_of,
     rows_of,
     spilled,
+    takes_away_most,
     vector_operations,
 )
 from .written_out import is_written_out, written_out_of
@@ -45,7 +46,7 @@ class Scaled:
     ``reads`` has the share of each value that the kernel takes, ``writes`` the values whose bytes it leaves,
     ``registers`` the vector operations for each element of some values, ``spaces`` the shares of the values that it
     goes through most of, ``running`` its running sums, ``in_rows`` that it puts rows of a value into tiles,
-    ``written_out`` what the compiler writes out.
+    ``written_out`` what the compiler writes out; ``windowed`` is as of ``Work``.
     """
 
     kernel: Kernel
@@ -58,6 +59,7 @@ class Scaled:
     spaces: Shares = ()
     single: bool = False
     copied: bool = False
+    windowed: bool = False
     running: tuple[Op, ...] = ()
     in_rows: bool = False
     written_out: tuple[Op, ...] = ()
@@ -91,6 +93,7 @@ class Scaled:
             space_bytes=space * WORD_BYTES,
             single=self.single,
             copied=self.copied,
+            windowed=self.windowed,
             flops=sum(2.0 * each.multiply_adds for each in met),
             result_bytes=max((4.0 * each.rows * each.columns for each in products), default=0.0),
             passes=passes_of(graph, self.running),
@@ -125,6 +128,7 @@ def scaled(graph: Graph, kernel: Kernel, alike: Alike, *, may_be_single: bool = 
         spaces=_merged((pair for op in real for pair in _gone_through(op, share)), alike, max),
         single=may_be_single and len(real) == 1 and not products and real[0].kind not in (SLICE, UPDATE),
         copied=is_copied(real),
+        windowed=not products and takes_away_most(real),
         running=tuple(op for op in real if op.kind == RUNNING),
         written_out=tuple(real) if len(real) == 1 and is_written_out(real[0]) else (),
     )

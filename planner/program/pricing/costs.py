@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ...compute.copies.relaid import Copied, copy_cycles
 from ...compute.copies.turned_copies import Copies, copies_seconds
 from ...compute.single_ops import packing_seconds
 from ...compute.speed import Speed
@@ -152,6 +153,13 @@ class Costs:
         form, speed, own = self.blueprint.nest.form_of[value], self.pricing.speed, self.blueprint.own.values[value]
         part = Value(self._shape(value, form, choice.layouts[form]), own.dtype)
         return padded_bytes(part) * speed.coefficients.byte_cycles / speed.clock_hz
+
+    def copying_s(self, choice: Choice, copied: Copied) -> float:
+        """What copying takes that a product needs of a device's part of what it reads."""
+        form, speed, own = self.blueprint.nest.form_of[copied.value], self.pricing.speed, self.blueprint.own
+        shape = self._shape(copied.value, form, choice.layouts[form])
+        part = Value(shape, own.values[copied.value].dtype)
+        return copy_cycles(part, speed.coefficients) / speed.clock_hz if copied.is_copied(shape) else 0.0
 
     def _selected(self, choice: Choice) -> frozenset[Padding]:
         """Which of what only pads read are padded across devices, each of which then only selects what it keeps of its

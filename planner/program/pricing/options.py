@@ -26,13 +26,14 @@ class Options:
 
     ``savings`` are the seconds less where it reads a value that it is handed, not computing it in passing;
     ``tables`` those more where it reads a value as it lies that was scattered into, ``far`` where it reads one from the
-    large memory that lies there so, ``parts`` where it does a part of one, ``across`` where one has been gathered of
-    pieces that lie across; ``rounded`` are those less where it reads one that was rounded for its products. Those of a
-    product that something ends are more by ``ended`` if that is computed with it, and by ``alone`` if not. ``sums`` has
-    what is added up over devices as it is written, ``each_turn`` what else is added up behind a loop, with the seconds
-    more where it is in every turn; ``done`` under which strategies nothing done to it later can be computed with it, by
-    the value: it is left as bits, or devices sent it. What is computed in passing takes ``whole``
-    more, by the value, where a device's part is cut out of it: then it is written before. From those ``deterred`` a
+    large memory that lies there so, or one that a GPU copies for it, ``parts`` where it does a part of one, ``across``
+    where one has been gathered of pieces that lie across; ``rounded`` are those less where it reads one that was
+    rounded for its products. Those of a product that something ends are more by ``ended`` if that is computed with it,
+    and by ``alone`` if not. ``sums`` has what is added up over devices as it is written, ``each_turn`` what else is
+    added up behind a loop, with the seconds more where it is in every turn; ``done`` under which strategies nothing
+    done to it later can be computed with it, by the value: it is left as bits, or devices sent it. What is computed in
+    passing takes ``whole`` more, by the value, where a device's part is cut out of it: then it is written before. From
+    those ``deterred`` a
     search is kept as if they cost so much more.
     """
 

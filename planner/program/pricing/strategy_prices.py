@@ -129,7 +129,8 @@ class StrategyPrices:
             layouts={value: by_form[nest.form_of[value]] for value in range(len(blueprint.own.values))},
             savings=dict(self._savings(blueprint, costs, exactly)),
             tables=self._tables(blueprint, costs, exactly),
-            far=self._far(blueprint.apart, costs, exactly, far_reads(blueprint.around, *on)),
+            far=self._far(blueprint.apart, costs, exactly, far_reads(blueprint.around, *on))
+            | _relaid(blueprint, costs, chosen),
             parts=self._far(blueprint.apart, costs, exactly, large_reads(blueprint.around, *on)),
             across=dict(self._across(blueprint.apart, costs, exactly)),
             rounded=self._rounded(blueprint.apart, costs, exactly),
@@ -210,6 +211,16 @@ class StrategyPrices:
         others = self.costs(blueprint)
         more = (0.0 if each is None else others.computing_s(each) - costs.computing_s(each) for each in chosen)
         return np.array(list(more))
+
+
+def _relaid(blueprint: Blueprint, costs: Costs, chosen: Sequence[Choice]) -> dict[int, Seconds]:
+    """What a GPU's products take more that read what products made, or the caller, where it is copied for them."""
+    found: dict[int, Seconds] = {}
+    for each in blueprint.around.relaid if not blueprint.is_free else ():
+        more = np.array([costs.copying_s(choice, each) for choice in chosen])
+        if each.value in blueprint.own.arguments and more.any():
+            found[each.value] = found.get(each.value, 0.0) + more
+    return found
 
 
 def _sums(

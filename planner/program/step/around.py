@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from ...compute.copies.relaid import Copied, renamed_copies
 from ...compute.loops import Staying, renamed
 from ...compute.price import Apart
 from .seen import Seen, Shape, parts, places
@@ -21,7 +22,7 @@ class Around(NamedTuple):
     may be of ``large`` arguments. What it compares may be ``bare``, an argument that no product makes.
     Kernels of images with gaps lie ``across`` where it is said.
     Of images that are ``masked``, here or elsewhere, bits are left under some layouts, as windows go along these dims:
-    else they are not rounded.
+    else they are not rounded. What is ``relaid`` is copied for a product of a GPU where it is read as it was made.
     """
 
     given: frozenset[int] = frozenset()
@@ -41,6 +42,7 @@ class Around(NamedTuple):
     across: frozenset[int] = frozenset()
     bare: frozenset[int] = frozenset()
     masked: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    relaid: tuple[Copied, ...] = ()
 
     def of_part(self, numbers: Sequence[int]) -> Around:
         """The same of a part of the kernel, of which nothing is the first to convolve; ``numbers`` has its values'."""
@@ -64,6 +66,7 @@ class Around(NamedTuple):
             large=at(self.large),
             bare=at(self.bare),
             masked=tuple((numbers.index(value), along) for value, along in self.masked if value in numbers),
+            relaid=renamed_copies(self.relaid, numbers),
         )
 
     def apart(self, shapes: Mapping[int, Shape]) -> Apart:

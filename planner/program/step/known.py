@@ -7,6 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from ...compute.compared import COMPARE
+from ...compute.copies.relaid import Copied, Relaid, renamed_copies
 from ...compute.copies.rowwise import scattered
 from ...compute.copies.turned import WIDE_EDGE, Turned
 from ...compute.copies.updated import first_updates
@@ -53,7 +54,8 @@ class Known:
     cut and put parts of stacks, copy and view, ``passing`` those that kernels of products compute in passing, by
     their ids, ``within`` products that are apart from what is computed after them along other loops, ``turned`` the
     values that some chips copy for a kernel, since a gradient lies transposed, ``alike`` those that they do where
-    such parts of another are of their shape. ``least_s`` has what computing a step takes at least, by its
+    such parts of another are of their shape, ``relaid`` what a GPU copies for its products. ``least_s`` has what
+    computing a step takes at least, by its
     operations' id and the number of devices, ``least_bytes`` what a device holds at least on any mesh. ``turning``
     has of loops' bodies how often they turn, the operations that they add up (if over devices too, then once,
     behind the loop) with the dtype of the carry, and the values that vector memory holds throughout. ``convolving``
@@ -75,6 +77,7 @@ class Known:
     within: dict[int, Kernel] = field(default_factory=dict)
     turned: dict[int, Sequence[int]] = field(default_factory=dict)
     alike: dict[int, Sequence[int]] = field(default_factory=dict)
+    relaid: dict[int, Sequence[Copied]] = field(default_factory=dict)
     places: dict[int, tuple[Kernel, Blueprint, tuple[int, ...]]] = field(default_factory=dict)
     wholes: dict[tuple[int, int, str], Program] = field(default_factory=dict)
     turning: dict[int, tuple[Graph, int, Mapping[int, str], Sequence[Staying]]] = field(default_factory=dict)
@@ -144,6 +147,8 @@ class Known:
         self.convolving[id(program.graph)] = program.graph, _first_convolved(program)
         self.updating[id(program.graph)] = program.graph, first_updates(program)
         self._turn(program, values)
+        if is_gpu:
+            self._note_copies(program)
         self._note_barriers(program, behind(graph))
         return program, values
 
@@ -250,6 +255,7 @@ class Known:
             large=frozenset(place for place, number in places if number in far.large),
             bare=frozenset(place for place, number in places if number in bare),
             masked=tuple((place, masked[number]) for place, number in places if number in masked),
+            relaid=renamed_copies(self.relaid.get(id(kernel), ()), numbers),
         )
 
     def _padded(self, graph: Graph, kernel: Kernel, numbers: Sequence[int]) -> tuple[Padding, ...]:
@@ -295,6 +301,14 @@ class Known:
                 held = tuple(staying(body)) if op.turns else ()
                 self.turning[id(body.graph)] = body.graph, op.trips, numbers, held
                 self._turn(body, wide.values)
+
+    def _note_copies(self, program: Program) -> None:
+        """Notes what a GPU's products read that is copied for them, in loops too."""
+        relaid = Relaid(program.graph)
+        for kernel in program.kernels:
+            self.relaid[id(kernel)] = tuple(relaid.read_by(kernel))
+            for body in kernel.bodies:
+                self._note_copies(body)
 
     def _note_barriers(self, program: Program, found: Behind) -> None:
         self.behind[id(program.graph)] = program.graph, found.reads

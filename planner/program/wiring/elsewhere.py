@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
@@ -64,6 +65,17 @@ def read_rounded(wiring: Wiring, value: int, source: Port, ports: Iterable[Port]
         sent = by_pairs(wiring.reshards.is_sent, source.layouts, port.layouts)
         if sent.any():
             wiring.join_up(source, port, np.where(sent, -less[None, :], 0.0))
+
+
+def read_as_made(wiring: Wiring, value: int, shared: Port, ports: Iterable[Port], own: int) -> None:
+    """Adds what those take more that read what several share as it is made, which the first ``own`` choices of it say:
+    what is brought there otherwise, nobody made so.
+    """
+    for port in ports:
+        more = wiring.nodes[port.node].far.get(value)
+        if more is not None:
+            same = by_pairs(operator.eq, shared.layouts, port.layouts) & (np.arange(len(shared.layouts)) < own)[:, None]
+            wiring.hand_on(shared, port, np.where(same, more[None, :], 0.0))
 
 
 def spare_shared(wiring: Wiring, source: Port, shared: Port, more: More) -> None:

@@ -16,7 +16,7 @@ from ...images import CONVOLUTION
 from ...kernels import Kernel
 from ...partition.layout import whole
 from .apart import is_part
-from .elsewhere import read_far, read_gathered, read_parts, read_rounded, spare_shared
+from .elsewhere import read_as_made, read_far, read_gathered, read_parts, read_rounded, spare_shared
 from .going_on import forbid, stops
 from .opened import forbid_cuts
 from .ways import can_be_left, in_vain, ways_to
@@ -85,6 +85,7 @@ def read(
     if more and not level.number:
         known_s = wiring.far.get(value, {})
         wiring.far[value] = {lies: known_s.get(lies, 0.0) + more.get(lies, 0.0) for lies in {**known_s, **more}}
+    copied = False
     if (len(ports) > 1 or wide) and len(wiring.candidates[wiring.find((level.number, value))]) > 1:
         times = wiring.handed(level, ports[0].node)
         offered = list(wiring.candidates[wiring.find((level.number, value))])
@@ -94,19 +95,23 @@ def read(
         at_least_s = 0.0 if is_short and can_be_left(level, value) else at_least_s
         at_least_s = at_least_s if len(ports) > 1 else math.inf
         stopped = stops(wiring, level, value, offered, ports)
-        own = list(dict.fromkeys(source.layouts)) if stopped else []
+        copied = bool(more) and wiring.strategies.prices.pricing.machine.platform == "gpu"  # as it is made, or nowhere
+        own = list(dict.fromkeys(source.layouts)) if stopped or copied else []
         shared, ways = _shared(wiring, level, value, known, source, offered, ports, own, at_least_s, wide)
         wiring.share(shared, value, ports)
         if own:
             passed = np.arange(len(shared.layouts)) < len(own)
             others = np.array([[one != other for other in shared.layouts] for one in source.layouts])
-            wiring.hand_on(source, shared, np.where(others & passed, np.inf, 0.0))
+            wiring.hand_on(source, shared, np.where(others & passed | (copied & ~others & ~passed), np.inf, 0.0))
             forbid(wiring, stopped, shared, ways, len(own))
         forbid_cuts(wiring, source, ports)
         cut = _cut_whole(wiring, value, source, shared)
         wiring.edge(source, shared, known, times, in_order=in_order, rounded=rounded, unsent=cut)
         wiring.spare(made, shared, value, pin)
-        spare_shared(wiring, source, shared, more)
+        if copied:
+            read_as_made(wiring, value, shared, ports, len(own))
+        else:
+            spare_shared(wiring, source, shared, more)
         source = shared
     _write_pinned(wiring, level, value, ports[0] if source is level.source[value] else source)
     for port in ports:
@@ -115,7 +120,7 @@ def read(
         node = wiring.nodes[port.node]
         if not as_made:
             _put_brought(wiring, level.source[value], port)
-        lying = _lying(node, value, as_made=as_made)
+        lying = None if copied else _lying(node, value, as_made=as_made)
         every = (each(wiring, value, source, port) for each in (_put_apart, _cut_whole, _turned_back))
         more_s = [each for each in every if each is not None] if as_made else []
         unsent = np.sum(more_s, axis=0) if more_s else None
