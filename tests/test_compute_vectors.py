@@ -66,7 +66,8 @@ def test_rows_that_wait_for_their_maximum_are_scaled_so() -> None:
     graph = Graph(values=values, ops=ops, arguments=(0, 1), results=(5,))
     kernel = Kernel(ops=(0, 1, 2, 3), reads=(0, 1), writes=(5,))
     counted, found = work_of(graph, kernel), scaled(graph, kernel, lambda value: value).work(graph)
-    assert counted.windowed and found.windowed
+    assert counted.windowed
+    assert found.windowed
     assert found.registers == pytest.approx(counted.registers)
 
 
