@@ -167,3 +167,26 @@ def test_a_trial_that_the_partitioner_gets_wrong_is_priced_as_it_lies():
     assert "matrix products" in str(whole.notes)
     assert min(near.step_time_s, whole.step_time_s) > 2 * better.step_time_s
     assert drafts.estimate(wrong, nearly=True).notes == whole.notes  # once it is known how it is laid out anew
+
+
+@pytest.mark.parametrize(
+    ("x", "g", "kinds"),
+    [
+        ("B@x+y ...", "B@x+y ...", {"all-reduce"}),
+        ("B@x+y ...", "B@x _ W@y _", {"all-gather"}),
+        ("B@x _ W@y _", "B@x+y ...", {"all-gather"}),
+        ("B@x+y ...", "B@x H@y ...", {"all-gather"}),
+        ("B@x+y ...", "_ _ W@x+y _", {"all-to-all", "all-reduce"}),
+    ],
+)
+def test_images_that_are_split_in_other_ways_are_gathered_for_the_gradient(x, g, kinds):
+    """As compiled for v3:4x4 and v5e:4x4: where both split the batch, in other ways, every device has all of both."""
+
+    def step(x, g):
+        k = np.zeros((3, 3, 64, 64), "bfloat16")
+        return {"k": jax.grad(lambda k: (convolve(x, k) * g).sum())(k)}
+
+    plan = f"meshwright: 1\ntopology: v3:4x4\nmesh: {{x: 4, y: 8}}\ntensors: {{x: {x}, g: {g}, '**': replicate}}\n"
+    image = jax.ShapeDtypeStruct((64, 64, 64, 64), "bfloat16")
+    found = mw.estimate(mw.loads(plan), step, (image, image)).collectives
+    assert {each.kind for each in found} == kinds

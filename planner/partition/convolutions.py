@@ -15,11 +15,20 @@ from .strategy import Asked, Halo, PartialSum, Strategy
 
 
 def follow_window(asked: Asked) -> Strategy:
-    """A convolution as its result lies, its images split so too; a kernel's gradient is a sum over what is split."""
+    """A convolution as its result lies, its images split so too; a kernel's gradient is a sum over what is split. Where
+    both operands are split along what is added up, in so many ways and in others, every device has all of both (seen
+    on v3 and v5e, of kernels' gradients and of features).
+    """
     factors = asked.op.factors
     if factors is None:
         return replicate(asked)
-    images = split_of(factors.operands[0], asked.operands[0], factors.sizes, asked.mesh) or {}
+    images, kernel = (
+        split_of(dims, layout, factors.sizes, asked.mesh) or {}
+        for dims, layout in zip(factors.operands[:2], asked.operands[:2], strict=True)
+    )
+    both = (factor for factor in factors.reduction if factor in images and factor in kernel)
+    if any(ways(images[factor], asked.mesh) != ways(kernel[factor], asked.mesh) for factor in both):
+        return replicate(asked)
     result = split_of(factors.results[0], asked.results[0], factors.sizes, asked.mesh) or {}
     summed = kept(images, factors.reduction)
     taken = {axis for axes in summed.values() for axis in axes}
