@@ -58,12 +58,13 @@ class Pricing:
 
 class Sum(NamedTuple):
     """What devices along ``axes`` add up for all of them to have it: so many bytes on each, where each is left a part
-    ``whole_bytes``, which are not rounded.
+    ``whole_bytes``, which are not rounded; a part along one of the ``dims``.
     """
 
     axes: tuple[str, ...]
     num_bytes: int
     whole_bytes: int
+    dims: frozenset[int]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -202,8 +203,8 @@ class Costs:
 
     def sum_of(self, number: int, choice: Choice) -> Sum | None:
         """What an operation leaves on all devices of what these add up, if that is the last that it does."""
-        graph = self._piece(number, choice).graph if number in choice.asking else None
-        return None if graph is None or graph.ops[-1].kind != ALL_REDUCE else self._sum(graph)
+        piece = self._piece(number, choice) if number in choice.asking else None
+        return None if piece is None or piece.graph.ops[-1].kind != ALL_REDUCE else self._sum(piece)
 
     def each_turn(self, number: int, choice: Choice) -> tuple[float, Sum | None]:
         """What one run takes more where what an operation adds up is added up over devices in every turn, and not
@@ -214,12 +215,14 @@ class Costs:
             return 0.0, None
         alone = self.blueprint.alone(number)
         piece = self.pieces.of(alone, tuple([choice.layouts[form] for form in alone.forms]))
-        return max(piece.collectives_s - self._asking_s(number, behind), 0.0), self._sum(piece.graph)
+        return max(piece.collectives_s - self._asking_s(number, behind), 0.0), self._sum(piece)
 
-    def _sum(self, graph: Graph) -> Sum:
+    def _sum(self, piece: Piece) -> Sum:
+        graph = piece.graph
         op = graph.ops[-1]
         held = held_bytes(graph, op, is_tpu=self.pricing.tariff.is_tpu)
-        return Sum(axes_of(op), held, sum(graph.values[value].num_bytes for value in op.operands))
+        whole_bytes = sum(graph.values[value].num_bytes for value in op.operands)
+        return Sum(axes_of(op), held, whole_bytes, piece.kept)
 
     def sent_s(self, number: int, choice: Choice) -> float:
         """What an operation takes that neighbours send each other for it."""
