@@ -166,8 +166,12 @@ class Costs:
         return frozenset(found)
 
     def _asking_s(self, number: int, piece: Piece) -> float:
-        """What one run's share of an operation's collectives takes."""
-        return piece.collectives_s / self.blueprint.turns if self._is_behind(number, piece) else piece.collectives_s
+        """What one run's share of an operation's collectives takes: behind a loop comes its last sum, and no sum before
+        that of which each device is left a part (gradients of cells, compiled for v4 and v5e).
+        """
+        if not self._is_behind(number, piece):
+            return piece.collectives_s
+        return piece.collectives_s - piece.last_s * (1 - 1 / self.blueprint.turns)
 
     def _is_behind(self, number: int, piece: Piece) -> bool:
         """Whether what an operation adds up over devices is added up once, behind the loop."""
@@ -227,9 +231,7 @@ class Costs:
     def sent_s(self, number: int, choice: Choice) -> float:
         """What an operation takes that neighbours send each other for it."""
         piece = self._piece(number, choice) if number in choice.asking else None
-        if piece is None:
-            return 0.0
-        return piece.permutes_s / self.blueprint.turns if self._is_behind(number, piece) else piece.permutes_s
+        return 0.0 if piece is None else piece.permutes_s
 
     def _pieces(self, choice: Choice) -> dict[int, Piece]:
         found = {number: self._piece(number, choice) for number in choice.asking}

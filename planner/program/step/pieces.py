@@ -34,8 +34,8 @@ class Alone:
 @record(frozen=True, slots=True, kw_only=True)
 class Piece:
     """An operation on one device, with its collectives. ``collectives_s`` is what those take, ``permutes_s`` those of
-    them that neighbours send each other. Along ``kept`` dims a ring may leave each device its part of the sum that
-    comes last.
+    them that neighbours send each other, ``last_s`` what a sum takes that comes last: along ``kept`` dims a ring may
+    leave each device its part of it.
 
     ``form`` is what pieces have in common that differ in their shapes alone. A ``plain`` one asks nobody.
     """
@@ -45,6 +45,7 @@ class Piece:
     permutes_s: float
     form: Hashable
     plain: bool
+    last_s: float = 0.0
     kept: frozenset[int] = frozenset()
 
 
@@ -81,6 +82,7 @@ class Pieces:
             permutes_s=sum(seconds for kind, seconds in took if kind == COLLECTIVE_PERMUTE),
             form=key if inner else (ops, dtypes, local.arguments, local.results),
             plain=len(local.ops) == 1 and local.ops[0].kind == op.kind and not inner,
+            last_s=took[-1][1] if took and local.ops[-1].kind == ALL_REDUCE else 0.0,
             kept=self._kept(local),
         )
 
