@@ -16,7 +16,7 @@ from ...estimate.traffic import Tariff, axes_of, held_bytes
 from ...fusion.masks import is_packed
 from ...fusion.narrow import NARROW, WIDE
 from ...fusion.nature import ELEMENTWISE
-from ...graph import Graph, Op, Sharding, Value
+from ...graph import Op, Sharding, Value
 from ...kinds import ALL_REDUCE, KINDS
 from ...partition.layout import extends, local_shape
 from ...topology import Machine
