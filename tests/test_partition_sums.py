@@ -11,7 +11,7 @@ from meshwright.planner.kinds import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, COLLECT
 from meshwright.planner.partition.passes.accumulated import sum_behind_loops
 from meshwright.planner.partition.passes.narrow import narrow
 from meshwright.planner.partition.passes.same_gathers import share_gathers
-from meshwright.planner.partition.passes.scatters import padding_tiles, scatter
+from meshwright.planner.partition.passes.scatters import kept_dims, padding_tiles, scatter
 from meshwright.planner.partition.passes.sliced import slice_sums
 from meshwright.planner.partition.passes.sums_of_sums import reassociate
 from meshwright.planner.partition.reshard import SLICE
@@ -163,6 +163,23 @@ def test_a_sum_that_is_cut_twice_lies_the_second_time_as_the_first(lanes: int, k
     values = tuple(Value(shape, "bf16") for shape in shapes)
     found = scatter(of_ops(values, ops, (0, 1), (6,)).graph, Target(16), {"x": 4, "y": 4})
     assert [op.kind for op in found.ops if op.kind in (ALL_REDUCE, REDUCE_SCATTER)] == kinds
+
+
+@pytest.mark.parametrize(("lanes", "dims"), [(64, {0, 1}), (256, {0, 1, 2})])
+def test_what_a_ring_may_leave_of_a_sum_is_told_by_how_that_was_cut_before(lanes: int, dims: set[int]) -> None:
+    """The same gradients, of which a search promises as much: 4 of 16 numbers of a head are no part to keep, 3 of 12
+    heads are, and so are 16 of 64 numbers.
+    """
+    shapes = [(768, 32), (32, 12, lanes), *[(768, 12, lanes)], *[(768, 12, lanes // 4)] * 2]
+    given = {"lhs_contracting_dimensions": (1,), "rhs_contracting_dimensions": (0,)}
+    summed = {"axes": ("x",), "dimensions": (2,), "reducer": "add"}
+    ops = (
+        Op(kind="dot_general", operands=(0, 1), results=(2,), attributes=given),
+        Op(kind=REDUCE_SCATTER, operands=(2,), results=(3,), attributes=summed),
+        Op(kind=ALL_REDUCE, operands=(3,), results=(4,), attributes={"axes": ("y",), "reducer": "add"}),
+    )
+    graph = of_ops(tuple(Value(shape, "bf16") for shape in shapes), ops, (0, 1), (4,)).graph
+    assert kept_dims(graph, Target(16), {"x": 4, "y": 4}) == dims
 
 
 @pytest.mark.parametrize("exchanges_late", [False, True])

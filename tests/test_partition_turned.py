@@ -136,23 +136,26 @@ def test_a_resharding_costs_its_copies_too(before: int, after: int, copies: int)
 
 
 @pytest.mark.parametrize(
-    ("source", "after_it", "is_spared"),
+    ("source", "after_it", "dims", "is_spared"),
     [
-        (("x", "", ""), ("x", "y", ""), True),
-        (("x", "", ""), ("", "y", "x"), True),  # cut, and then exchanged
-        (("", "x", ""), ("", "", "y"), False),  # gathered first
-        (("", "x", ""), ("", "", "x"), False),
-        (("", "", ""), ("x", "", ""), False),
-        (("x", "", ""), ("x", "", ""), False),
+        (("x", "", ""), ("x", "y", ""), {0, 1}, True),
+        (("x", "", ""), ("x", "y", ""), {0, 2}, False),  # of which parts are no whole tiles
+        (("x", "", ""), ("", "y", "x"), {0, 1}, True),  # cut, and then exchanged
+        (("", "x", ""), ("", "", "y"), {0, 1, 2}, False),  # gathered first
+        (("", "x", ""), ("", "", "x"), {0, 1, 2}, False),
+        (("", "", ""), ("x", "", ""), {0, 1, 2}, False),
+        (("x", "", ""), ("x", "", ""), {0, 1, 2}, False),
     ],
 )
 def test_a_sum_of_which_each_device_keeps_a_part_takes_less(
-    source: tuple[str, ...], after_it: tuple[str, ...], is_spared: bool
+    source: tuple[str, ...], after_it: tuple[str, ...], dims: set[int], is_spared: bool
 ) -> None:
-    """Of what is added up along ``y``: where the first that is done to it is to cut one dim along ``y``."""
+    """Of what is added up along ``y``: where the first that is done to it is to cut one dim along ``y`` of which a ring
+    may leave each device its part.
+    """
     priced, num_bytes = resharding(), 1 << 24
     before, after = (tuple((axis,) if axis else () for axis in layout) for layout in (source, after_it))
-    ((less_s,),) = priced.spared([Sum(("y",), num_bytes, num_bytes)], [before], [after])
+    ((less_s,),) = priced.spared([Sum(("y",), num_bytes, num_bytes, frozenset(dims))], [before], [after])
     took_s = {key[0]: each for key, each in priced.sent.items()}
     assert (less_s > 0) == is_spared
     assert not is_spared or less_s == took_s[ALL_REDUCE] - took_s[REDUCE_SCATTER]
@@ -162,7 +165,7 @@ def test_a_sum_that_is_rounded_is_spared_no_bytes_where_it_is_scattered() -> Non
     """Where all have it bfloat16 is left, parts are float32: as much is sent either way, in half the hops."""
     priced, whole_bytes = resharding(), 1 << 24
     before, after = ((), (), ()), (("y",), (), ())
-    sums = [Sum(("y",), num_bytes, whole_bytes) for num_bytes in (whole_bytes // 2, whole_bytes)]
+    sums = [Sum(("y",), num_bytes, whole_bytes, frozenset({0})) for num_bytes in (whole_bytes // 2, whole_bytes)]
     rounded_s, as_it_is_s = priced.spared(sums, [before, before], [after])[:, 0]
     assert 0 <= rounded_s < 0.1 * as_it_is_s
 

@@ -211,3 +211,28 @@ def test_what_is_added_up_over_turns_is_added_up_in_each_where_the_loop_carries_
     took = exact_of(program, choices).estimate
     assert [each.times for each in took.collectives if each.kind == "all-reduce"] == [1, 1]
     assert promised_s(program, choices) == pytest.approx(took.step_time_s, rel=0.01)
+
+
+def test_of_a_sum_in_a_loop_that_is_cut_first_only_the_rest_is_behind_the_loop() -> None:
+    """A cell's gradient of which devices along ``x`` keep parts: compiled for v5e:4x4 and v4:2x2x2 a reduce-scatter of
+    2 MiB in every turn, and an all-reduce of 512 KiB along ``y`` behind the loop. So it is carried whole.
+    """
+
+    def step(w: jax.Array, xs: jax.Array) -> jax.Array:
+        def loss(w: jax.Array) -> jax.Array:
+            def turn(state: jax.Array, x: jax.Array) -> tuple[jax.Array, None]:
+                return jnp.tanh(x + state @ w), None
+
+            return jnp.mean(jax.lax.scan(turn, jnp.zeros_like(xs[0]), xs)[0].astype(jnp.float32) ** 2)
+
+        return jax.grad(loss)(w)
+
+    args = (jax.ShapeDtypeStruct((1024, 1024), "bfloat16"), jax.ShapeDtypeStruct((32, 256, 1024), "bfloat16"))
+    pins: dict[str, Sharding] = {"w": ((), ()), "xs": ((), ("x", "y"), ()), "out": ((), ("x",))}
+    program = program_of((step, args), "v5e:4x4", "{x: 4, y: 4}", pins=pins)
+    found = solve(program.problem(None, nothing(program), guess=False), time_limit_s=60)
+    assert found.choices is not None
+    choices = program.choices(found.choices)
+    took = exact_of(program, choices).estimate
+    assert [each.times for each in took.collectives if each.num_bytes > 2**16] == [1]
+    assert promised_s(program, choices) == pytest.approx(took.step_time_s, rel=0.05)

@@ -27,9 +27,10 @@ def follow_result(asked: Asked) -> Strategy:
 def _moves_less_afterwards(asked: Asked) -> bool:
     """Whether several operands of an operation that works number by number lie alike, but not as its result does.
 
-    XLA then moves what it makes, not all that it reads.
+    XLA then moves what it makes, not all that it reads; nor the one value that a square reads twice, though another may
+    have it moved too (compiled for v3, v4 and v5e: optimisers that need gradients and their squares move both).
     """
-    if asked.op.kind not in ELEMENTWISE or len({*asked.op.operands}) < 2 or len(asked.results) != 1:
+    if asked.op.kind not in ELEMENTWISE or len(asked.op.operands) < 2 or len(asked.results) != 1:
         return False
     if len({*asked.operands}) > 1 or any(value.shape != asked.makes[0].shape for value in asked.reads):
         return False

@@ -34,6 +34,13 @@ def scatter(graph: Graph, target: Target, mesh: Mesh) -> Graph:
     return _scattered(graph, target, mesh, is_step=True)
 
 
+def kept_dims(graph: Graph, target: Target, mesh: Mesh) -> frozenset[int]:
+    """The dims along which each device may keep its part of the sum that a graph ends with, and a ring leave it that:
+    as the sum lies here, as one that is added to others does, or as one that is turned.
+    """
+    return _Scattering(graph, target, mesh, is_step=True).kept_dims(graph.ops[-1])
+
+
 def _scattered(graph: Graph, target: Target, mesh: Mesh, *, is_step: bool) -> Graph:
     """The same of a whole step, whose results lie as they pad least, or of what is inside of one."""
     sums = {value for op in graph.of_kind(ALL_REDUCE) for value in op.results}
@@ -65,6 +72,8 @@ class _Scattering:
         self.turned = {op.operands[0]: tuple(op.attributes["permutation"]) for op in turned}
         self.products = {op.results[0]: op for op in graph.ops if op.kind in ("dot_general", CONVOLUTION)}
         self.tiled: dict[int, list[int]] = {}
+        for op in graph.of_kind(REDUCE_SCATTER):
+            self._follow(op.operands[0], op.results[0])
         self.returned = returned_values(graph) if is_step else frozenset[int]()
 
     def graph(self) -> Graph:
@@ -77,9 +86,7 @@ class _Scattering:
             reduce = ops[where] if where is not None else None
             if reduce is not None and where is not None and self._fits(reduce, op):
                 ops[where] = None
-                if product := self.products.get(reduce.operands[0]):
-                    self.products[op.results[0]] = product
-                    self.tiled[op.results[0]] = self._tiled(reduce.operands[0])
+                self._follow(reduce.operands[0], op.results[0])
                 ops += self._joined(reduce, op)
                 continue
             if op.kind == ALL_REDUCE:
@@ -87,6 +94,25 @@ class _Scattering:
             ops.append(op)
         made = tuple(op for op in ops if op is not None)
         return replace(self.source, values=tuple(self.values), ops=made)
+
+    def _follow(self, summed: int, kept: int) -> None:
+        """Notes that what is kept of a product's sum lies as that does."""
+        if product := self.products.get(summed):
+            self.products[kept] = product
+            self.tiled[kept] = self._tiled(summed)
+
+    def kept_dims(self, reduce: Op) -> frozenset[int]:
+        """The dims along which a part may be kept of what a sum leaves."""
+        axes, (summed,) = reduce.attributes["axes"], reduce.operands
+        whole, found = self.values[summed], set[int]()
+        for dim, size in enumerate(whole.shape):
+            kept = -(-size // ways(axes, self.mesh))
+            part = Value((*whole.shape[:dim], kept, *whole.shape[dim + 1 :]), whole.dtype)
+            tilings = [*self._tilings(summed, part.shape, returned=True), [*range(len(part.shape))][-2:]]
+            is_turned = len(part.shape) > 3 and part.num_bytes >= TILE_BYTES
+            if is_turned or any(_in_tiles(part, dim, tiled) for tiled in tilings):
+                found.add(dim)
+        return frozenset(found)
 
     def _inside(self, body: Graph) -> Graph:
         return _scattered(body, self.target, self.mesh, is_step=False)

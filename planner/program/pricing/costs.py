@@ -17,7 +17,7 @@ from ...estimate.traffic import Tariff, axes_of, held_bytes
 from ...fusion.masks import is_packed
 from ...fusion.narrow import NARROW, WIDE
 from ...fusion.nature import ELEMENTWISE
-from ...graph import Graph, Op, Sharding, Value
+from ...graph import Op, Sharding, Value
 from ...kinds import ALL_REDUCE, KINDS
 from ...partition.layout import extends, local_shape
 from ...topology import Machine
@@ -59,12 +59,13 @@ class Pricing:
 
 class Sum(NamedTuple):
     """What devices along ``axes`` add up for all of them to have it: so many bytes on each, where each is left a part
-    ``whole_bytes``, which are not rounded.
+    ``whole_bytes``, which are not rounded; a part along one of the ``dims``.
     """
 
     axes: tuple[str, ...]
     num_bytes: int
     whole_bytes: int
+    dims: frozenset[int]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -173,8 +174,12 @@ class Costs:
         return frozenset(found)
 
     def _asking_s(self, number: int, piece: Piece) -> float:
-        """What one run's share of an operation's collectives takes."""
-        return piece.collectives_s / self.blueprint.turns if self._is_behind(number, piece) else piece.collectives_s
+        """What one run's share of an operation's collectives takes: behind a loop comes its last sum, and no sum before
+        that of which each device is left a part (gradients of cells, compiled for v4 and v5e).
+        """
+        if not self._is_behind(number, piece):
+            return piece.collectives_s
+        return piece.collectives_s - piece.last_s * (1 - 1 / self.blueprint.turns)
 
     def _is_behind(self, number: int, piece: Piece) -> bool:
         """Whether what an operation adds up over devices is added up once, behind the loop."""
@@ -210,8 +215,8 @@ class Costs:
 
     def sum_of(self, number: int, choice: Choice) -> Sum | None:
         """What an operation leaves on all devices of what these add up, if that is the last that it does."""
-        graph = self._piece(number, choice).graph if number in choice.asking else None
-        return None if graph is None or graph.ops[-1].kind != ALL_REDUCE else self._sum(graph)
+        piece = self._piece(number, choice) if number in choice.asking else None
+        return None if piece is None or piece.graph.ops[-1].kind != ALL_REDUCE else self._sum(piece)
 
     def each_turn(self, number: int, choice: Choice) -> tuple[float, Sum | None]:
         """What one run takes more where what an operation adds up is added up over devices in every turn, and not
@@ -222,19 +227,19 @@ class Costs:
             return 0.0, None
         alone = self.blueprint.alone(number)
         piece = self.pieces.of(alone, tuple([choice.layouts[form] for form in alone.forms]))
-        return max(piece.collectives_s - self._asking_s(number, behind), 0.0), self._sum(piece.graph)
+        return max(piece.collectives_s - self._asking_s(number, behind), 0.0), self._sum(piece)
 
-    def _sum(self, graph: Graph) -> Sum:
+    def _sum(self, piece: Piece) -> Sum:
+        graph = piece.graph
         op = graph.ops[-1]
         held = held_bytes(graph, op, is_tpu=self.pricing.tariff.is_tpu)
-        return Sum(axes_of(op), held, sum(graph.values[value].num_bytes for value in op.operands))
+        whole_bytes = sum(graph.values[value].num_bytes for value in op.operands)
+        return Sum(axes_of(op), held, whole_bytes, piece.kept)
 
     def sent_s(self, number: int, choice: Choice) -> float:
         """What an operation takes that neighbours send each other for it."""
         piece = self._piece(number, choice) if number in choice.asking else None
-        if piece is None:
-            return 0.0
-        return piece.permutes_s / self.blueprint.turns if self._is_behind(number, piece) else piece.permutes_s
+        return 0.0 if piece is None else piece.permutes_s
 
     def _pieces(self, choice: Choice) -> dict[int, Piece]:
         found = {number: self._piece(number, choice) for number in choice.asking}

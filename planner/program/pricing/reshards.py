@@ -137,7 +137,8 @@ class Reshards:
 
     def spared(self, sums: Sequence[Sum | None], sources: Sequence[Sharding], targets: Sequence[Sharding]) -> Table:
         """Seconds that sums take less where they are scattered, (sources, targets): where the first that is done to
-        one on its way is to cut one dim along all axes that are added up (``partition/passes/scatters``).
+        one on its way is to cut one dim of which a ring leaves parts along all axes that are added up
+        (``partition/passes/scatters``).
         """
         found, theirs = (
             np.zeros((len(sources), len(targets))),
@@ -158,9 +159,10 @@ class Reshards:
         if first is None or first.kind != SLICE or len(first.dims) != 1:
             return 0.0
         (dim,) = first.dims
-        if not self._is_summed(first.layout[dim][len(source[dim]) :], each.axes) or not self.target.may_scatter(
-            each.axes, self.mesh
-        ):
+        further = first.layout[dim][len(source[dim]) :]
+        if dim not in each.dims or not self._is_summed(further, each.axes):
+            return 0.0
+        if not self.target.may_scatter(each.axes, self.mesh):
             return 0.0
         took = self._summing(REDUCE_SCATTER, each.axes, each.whole_bytes)
         return max(0.0, self._summing(ALL_REDUCE, each.axes, each.num_bytes) - took)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -10,9 +11,11 @@ from ...compute.demand import CUTS
 from ...estimate.runs import kind_of
 from ...estimate.traffic import Tariff, axes_of, group_size, held_bytes
 from ...graph import Graph, Op, Sharding, Value
-from ...kinds import COLLECTIVE_PERMUTE, KINDS
+from ...kinds import ALL_REDUCE, COLLECTIVE_PERMUTE, KINDS
 from ...partition import Found, partition
 from ...partition.passes.narrow import rounds_its_sum
+from ...partition.passes.scatters import kept_dims
+from ...partition.target import target
 from ...topology import Machine
 
 
@@ -31,7 +34,8 @@ class Alone:
 @record(frozen=True, slots=True, kw_only=True)
 class Piece:
     """An operation on one device, with its collectives. ``collectives_s`` is what those take, ``permutes_s`` those of
-    them that neighbours send each other.
+    them that neighbours send each other, ``last_s`` what a sum takes that comes last: along ``kept`` dims a ring may
+    leave each device its part of it.
 
     ``form`` is what pieces have in common that differ in their shapes alone. A ``plain`` one asks nobody.
     """
@@ -41,6 +45,8 @@ class Piece:
     permutes_s: float
     form: Hashable
     plain: bool
+    last_s: float = 0.0
+    kept: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +82,16 @@ class Pieces:
             permutes_s=sum(seconds for kind, seconds in took if kind == COLLECTIVE_PERMUTE),
             form=key if inner else (ops, dtypes, local.arguments, local.results),
             plain=len(local.ops) == 1 and local.ops[0].kind == op.kind and not inner,
+            last_s=took[-1][1] if took and local.ops[-1].kind == ALL_REDUCE else 0.0,
+            kept=self._kept(local),
         )
+
+    def _kept(self, local: Graph) -> frozenset[int]:
+        """The dims along which each device may be left its part of the sum that comes last."""
+        if not local.ops or local.ops[-1].kind != ALL_REDUCE or len(local.ops[-1].operands) != 1:
+            return frozenset()
+        goal = target(self.machine.platform, self.machine, math.prod(self.mesh.values()))
+        return kept_dims(local, goal, self.mesh)
 
     def _collective(self, graph: Graph, op: Op) -> float:
         kind = kind_of(op)
