@@ -12,7 +12,7 @@ from ..compute.products import COMPLEX, COMPLEX_PASSES
 from ..compute.written_out import WRITTEN_OUT, code_bytes_of, is_written_out
 from ..fusion.nature import ALLOCATE, PRODUCTS, UPDATE
 from ..graph import Graph, Op, Value
-from ..images import CONVOLUTION, ROWS, images_of, is_of_one_place
+from ..images import CONVOLUTION, ROWS, images_of, is_of_one_place, moves_on
 from ..kernels import Kernel, Program
 from ..kinds import KINDS
 from ..lookups import GATHER, SCATTER, is_looked_up_apart
@@ -54,6 +54,13 @@ WHOLE_WINDOW_BYTES, WHOLE_SQUARE_BYTES = 2600, 1600
 images on v5e, 3136 places of 64 features take 520 to 850 KiB, 196 of 256 350 to 480, 49 of 512 265; of 32 images the
 first 880; windows of one place 180 to 240 KiB.
 """
+LEAST_WINDOW_BYTES, GAPS_BYTES, WIDE_GAPS_BYTES = 20 << 10, 500, 2200
+"""What a convolution of few images takes at least outside of loops, of windows of several places, and more for the root
+of its cycles where it puts gaps between the places of an image, which then lies whole: 200 to 490 bytes in five kernels
+for v5e and v5p of 13 to 216 thousand cycles, 1200 to 4000 in seven for v6e, whose squares are wide.
+"""
+WIDE_MOST = 2
+"""How often on v6e the longest code of such windows is that of others: a gradient's kernel takes up to 2.2 MiB."""
 WIDENED_BYTES, NARROW_WIDENED = 0.11, 0.1
 """What the kernels take that widen parts of images (``widened_cycles``), for each number that they go through, and what
 part of that on chips of narrower squares: 0.07 to 0.14 in three nets for v6e, 0.01 in one for v5e.
@@ -109,6 +116,21 @@ def code_bytes(program: Program, chip: Chip | None = None) -> int:
     How long the code of a product is depends on the chip's matrix units.
     """
     return BASE_BYTES + _kernels_bytes(program, product_code(chip), chip)
+
+
+class RootBytes(NamedTuple):
+    """The bytes of code for the root of the cycles of a convolution of few images, with what cuts and shifts these for
+    it: of windows that move on by a place, and by several.
+    """
+
+    still: int
+    moving: int
+
+
+NARROW_ROOT, COMMON_ROOT, WIDE_ROOT = RootBytes(8400, 2400), RootBytes(4800, 3600), RootBytes(11500, 5000)
+"""On v5e and v5p, on v4 and on v6e: twelve nets of one to four images, whose kernels outside of loops take 400 to 7000
+bundles of 64 bytes each on v5e, v5p and v4, and to 36000 on v6e, for 80 to 56000 cycles.
+"""
 
 
 class ProductCode(NamedTuple):
@@ -242,9 +264,21 @@ def _convolution_bytes(
     if not (units.has_common or in_loop) and all(_is_of_many(graph, op) for op in convolutions):
         each = WHOLE_SQUARE_BYTES if is_square else WHOLE_WINDOW_BYTES
         return min(usual, more + LEAST_CONVOLUTION_BYTES + int(each * math.sqrt(cycles)))
+    if not (is_square or in_loop):
+        most = usual * (WIDE_MOST if units.edge >= WIDE_EDGE else 1)
+        return min(most, more + LEAST_WINDOW_BYTES + int(_root_bytes(convolutions, units) * math.sqrt(cycles)))
     window_bytes = COMMON_WINDOW_BYTES if units.has_common else WINDOW_BYTES
     each = SQUARE_BYTES if is_square else window_bytes
     return min(usual, LEAST_CONVOLUTION_BYTES + int(each * cycles))
+
+
+def _root_bytes(convolutions: Sequence[Op], units: Units) -> int:
+    """What windows of several places of few images take for the root of their cycles, outside of loops."""
+    is_wide = units.edge >= WIDE_EDGE
+    if any(math.prod(op.attributes.get("lhs_dilation", ())) > 1 for op in convolutions):
+        return WIDE_GAPS_BYTES if is_wide else GAPS_BYTES
+    root = COMMON_ROOT if units.has_common else WIDE_ROOT if is_wide else NARROW_ROOT
+    return root.moving if any(map(moves_on, convolutions)) else root.still
 
 
 def _widening_bytes(convolutions: Sequence[Op], units: Units) -> int:
