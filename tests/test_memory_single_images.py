@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from meshwright.planner.graph import Graph, Op, Value
+from meshwright.planner.memory.tensors.convolved import copied_whole
 from meshwright.planner.memory.tensors.taken_in_pieces import Alone, beside_loops
 from programs import KERNEL_GRADIENT, of_ops
 from test_memory_images import in_turns
@@ -51,3 +52,21 @@ def test_one_feature_of_what_comes_back_to_a_single_image_is_copied_for_the_grad
         program = of_ops((image, summed, image, summed), ops, (0, 1), (3,))
         found = [(isinstance(each, Alone), each.num_bytes / MIB) for each in beside_loops(program)]
         assert found == made
+
+
+def test_what_the_gradient_of_a_kernel_convolves_of_single_images_is_copied_before_what_comes_back_is_made() -> None:
+    """As compiled for v6e: bf16[1,256,256,3]{3,0,2,1} in 32 MiB while a loop makes what comes back to it, and for v5p
+    bf16[1,128,128,128]{3,0,2,1} in 8; what comes back is copied just before.
+    """
+    filling = in_turns(1, 8, 4, fills=True).graph
+    image, kernel = filling.values[3], Value((3, 3, 128, 128), "f32")
+    ops = (
+        *filling.ops,
+        Op(kind="tanh", operands=(3,), results=(4,)),
+        Op(kind="sort", operands=(0,), results=(5,)),
+        Op(kind="convolution", operands=(3, 4), results=(6,), attributes=KERNEL_GRADIENT),
+    )
+    values = (*filling.values[:4], image, filling.values[0], kernel)
+    program = of_ops(values, ops, filling.arguments, (5, 6))
+    found = [(each.value, each.span, each.num_bytes) for each in copied_whole(program, 8, early=False)]
+    assert found == [(3, (2, 4), 64 * 64 * 2 * 128 * 2), (4, (4, 4), 64 * 64 * 2 * 128 * 2)]

@@ -88,11 +88,7 @@ def convolved_bytes(program: Program, smallest: int) -> Sizes:
     read = _read_by_convolutions(program, smallest) if wanted else dict[int, Reading]()
     rounded = rounded_fills(program.graph) if wanted else frozenset[int]()
     rows = shapes_in_rows(program.graph) if wanted else frozenset[tuple[int, ...]]()
-    tied = (
-        dict(turned_for_gradients(program.graph) if smallest == SMALLEST_WITHOUT_VMEM else ())
-        if wanted
-        else dict[int, Image]()
-    )
+    tied = dict(turned_for_gradients(program.graph)) if wanted and smallest == SMALLEST_WITHOUT_VMEM else {}
     kept = {**added_whole(program.graph), **kept_whole(program)} if wanted else dict[int, Image]()
     made = {id(program.graph): kept}
     margins = with_margins(program.graph, cut_convolutions(program.graph, smallest)) if wanted else {}
@@ -269,10 +265,8 @@ def copied_whole(program: Program, smallest: int, *, early: bool) -> Iterator[Be
     wanted = _wanted(graph) if graph.nesting and CONVOLUTION in graph.kinds else {}
     given = _given(graph, smallest) if CONVOLUTION in graph.kinds else set[int]()
     for point, kernel in enumerate(program.kernels) if CONVOLUTION in graph.kinds else ():
-        for op in [graph.ops[number] for number in kernel.ops]:
-            if op.kind != CONVOLUTION:
-                continue
-            yield from _beside_lanes(graph, op, point, wanted)
+        for op in [graph.ops[number] for number in kernel.ops if graph.ops[number].kind == CONVOLUTION]:
+            yield from _beside_lanes(graph, op, point, wanted, maker)
             if not _reads_whole(graph, op, given):
                 continue
             (argument, image), (back, of) = images_of(graph, op)
@@ -291,15 +285,18 @@ def _is_made_alone(program: Program, point: int | None) -> bool:
     return point is not None and len(program.kernels[point].writes) == 1
 
 
-def _beside_lanes(graph: Graph, op: Op, point: int, wanted: Mapping[tuple[int, ...], Lying]) -> Iterator[Beside]:
+def _beside_lanes(
+    graph: Graph, op: Op, point: int, wanted: Mapping[tuple[int, ...], Lying], maker: Mapping[int, int]
+) -> Iterator[Beside]:
     """The copies of a single image that loops have with its places on the lanes, for the gradient of a kernel of
-    several places.
+    several places: that of what it convolves is made before what comes back is computed (v5p and v6e).
     """
     for value, image in images_of(graph, op) if wanted and is_gradient_of_kernel(graph, op) else ():
+        first = point if value == op.operands[1] else maker.get(op.operands[1], point)
         held = graph.values[value]
         lying = wanted.get(held.shape)
         if lying and lying.image not in (image, image[::-1]) and not is_of_one_place(graph, op):
-            yield Alone(value, (point, point), _whole_bytes(replace(held, dtype=NARROW), image))
+            yield Alone(value, (first, point), _whole_bytes(replace(held, dtype=NARROW), image))
 
 
 def shifted_images(program: Program, smallest: int, *, early: bool = False) -> Iterator[Beside]:
