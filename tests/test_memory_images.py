@@ -162,11 +162,13 @@ def test_what_is_added_up_into_few_features_lies_as_they_do() -> None:
     assert found.num_bytes[3] == 4 * 64 * 256 * 256 * 128
 
 
-def in_turns(batch: int, features: int, trips: int, *, fills: bool = False, is_made: bool = False) -> Program:
+def in_turns(
+    batch: int, features: int, trips: int, *, fills: bool = False, is_made: bool = False, dtype: str = "f32"
+) -> Program:
     """A loop that takes, or fills, the features of two devices at a time; each has so many of ``16 * features``, of an
     argument or of what is made.
     """
-    whole, part = Value((batch, 64, 64, 16 * features), "f32"), Value((batch, 64, 64, 2 * features), "f32")
+    whole, part = Value((batch, 64, 64, 16 * features), dtype), Value((batch, 64, 64, 2 * features), dtype)
     kernel = Value((3, 3, part.shape[3], whole.shape[3]), "bf16")
     said = ROLES | {"kernel_input_feature_dimension": 2, "output_spatial_dimensions": (1, 2)}
     said |= {"kernel_spatial_dimensions": (0, 1)}
@@ -262,11 +264,11 @@ def test_a_single_image_that_turns_fill_has_its_places_on_the_lanes() -> None:
     that fewer features leave emptier than its places lies so too where turns convolve all of it, but a copy does not:
     bf16[1,128,128,32]{2,3,1,0} takes 1 MiB on v5p, its copy for each turn 8.
     """
-    filled = in_turns(1, 8, 4, fills=True)
-    assert temporary_bytes(filled)(filled.graph, 3) == 64 * 128 * 128 * 4
+    filled = in_turns(1, 8, 4, fills=True, dtype="bf16")
+    assert temporary_bytes(filled)(filled.graph, 3) == 64 * 128 * 128 * 2
     assert [each.value for each in beside_loops(filled) if isinstance(each, Alone)] == [3]
-    read = in_turns(1, 2, 4, fills=True)
-    assert temporary_bytes(read)(read.graph, 2) == 64 * 32 * 128 * 4
+    read = in_turns(1, 2, 4, fills=True, dtype="bf16")
+    assert temporary_bytes(read)(read.graph, 2) == 64 * 32 * 128 * 2
     copies = [each.num_bytes for each in beside_loops(read) if each.value == 0]
     assert copies == [64 * 64 * 2 * 128 * 2]
 
@@ -275,7 +277,7 @@ def test_a_convolution_leaves_nothing_near_on_v5p() -> None:
     """As compiled for v5p: what a turn makes for two devices, bf16[1,128,128,2,4], lies in the large memory, its parts
     are near; on v4 both are.
     """
-    program = in_turns(1, 8, 4, fills=True)
+    program = in_turns(1, 8, 4, fills=True, dtype="bf16")
     held = flow(program, temporary_bytes(program), lambda body: 0)
     for machine, near in (("v5p:2x2x1", [False, True]), ("v4:2x2x1", [True, True])):
         chip = physical(mw.loads(f"meshwright: 1\ntopology: {machine}\n").topology).chip

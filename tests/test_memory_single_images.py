@@ -5,6 +5,7 @@ from __future__ import annotations
 from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.memory.tensors.convolved import copied_whole
 from meshwright.planner.memory.tensors.taken_in_pieces import Alone, beside_loops
+from meshwright.planner.memory.tensors.temporaries import temporary_bytes
 from programs import KERNEL_GRADIENT, of_ops
 from test_memory_images import in_turns
 
@@ -15,7 +16,7 @@ AS_LARGE = 4
 
 def beside(features: int) -> list[tuple[bool, float]]:
     """What lies beside one, whether made alone and its MiB as compiled, of which each turn takes so many features."""
-    found = beside_loops(in_turns(1, features, 4))
+    found = beside_loops(in_turns(1, features, 4, dtype="bf16"))
     return [(isinstance(each, Alone), AS_LARGE * each.num_bytes / MIB) for each in found]
 
 
@@ -58,7 +59,7 @@ def test_what_the_gradient_of_a_kernel_convolves_of_single_images_is_copied_befo
     """As compiled for v6e: bf16[1,256,256,3]{3,0,2,1} in 32 MiB while a loop makes what comes back to it, and for v5p
     bf16[1,128,128,128]{3,0,2,1} in 8; what comes back is copied just before.
     """
-    filling = in_turns(1, 8, 4, fills=True).graph
+    filling = in_turns(1, 8, 4, fills=True, dtype="bf16").graph
     image, kernel = filling.values[3], Value((3, 3, 128, 128), "f32")
     ops = (
         *filling.ops,
@@ -70,3 +71,14 @@ def test_what_the_gradient_of_a_kernel_convolves_of_single_images_is_copied_befo
     program = of_ops(values, ops, filling.arguments, (5, 6))
     found = [(each.value, each.span, each.num_bytes) for each in copied_whole(program, 8, early=False)]
     assert found == [(3, (2, 4), 64 * 64 * 2 * 128 * 2), (4, (4, 4), 64 * 64 * 2 * 128 * 2)]
+
+
+def test_single_images_of_float32_have_their_features_on_the_lanes() -> None:
+    """As compiled for v5p: f32[1,256,256,32]{3,2,1,0} that turns add up or fill takes 32 MiB, not 8, and what they add
+    up, f32[1,256,256,32,1]{3,0,4,2,1} twice, as much; on v5e and v6e f32[1,56,56,32] lies so too.
+    """
+    for dtype, num_bytes in (("bf16", 64 * 32 * 128 * 2), ("f32", 64 * 64 * 128 * 4)):
+        filled = in_turns(1, 2, 4, fills=True, dtype=dtype)
+        assert temporary_bytes(filled)(filled.graph, 3) == num_bytes
+    made = [each.num_bytes for each in beside_loops(in_turns(1, 2, 4)) if isinstance(each, Alone)]
+    assert made == [64 * 64 * 2 * 2 * 128 * 2, *[64 * 64 * 2 * 128 * 2] * 2]

@@ -194,11 +194,11 @@ def _wanted(graph: Graph) -> dict[tuple[int, ...], Lying]:
             for value, image in images_of(inner, op):
                 for each in (value, *_put_together(value, joined, inner)):
                     shape = inner.shape(each)
-                    image = image if inner is graph else with_lanes(shape, image)
+                    image = image if inner is graph else with_lanes(shape, image, inner.values[op.results[0]].bits)
                     wanted.setdefault(shape, Lying(image, inner is graph and shape not in turned, shape in turned))
         for body in op.bodies if op.turns else ():
             for piece in pieces_of(body, fewest=1):
-                shape, image = body.shape(piece.whole), with_lanes(body.shape(piece.whole), piece.image)
+                image = with_lanes(shape := body.shape(piece.whole), piece.image, piece.bits)
                 is_turned = shape in turned or (image != piece.image and lies_turned(body, piece))
                 wanted.setdefault(shape, Lying(image, False, is_turned))
     return wanted

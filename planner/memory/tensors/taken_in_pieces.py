@@ -108,7 +108,7 @@ def beside_loops(program: Program, *, early: bool = False, in_turn: int = 0) -> 
                     shape = resized(part.shape, piece.image.features, part.shape[piece.image.features] // BOTH_WAYS)
                     num_bytes = _laid_bytes(Value(shape, NARROW if value in narrow else part.dtype), piece.image)
                     taken_apart = whole.shape not in turned
-                    if with_lanes(whole.shape, piece.image) != piece.image and lies_turned(body, piece):
+                    if with_lanes(whole.shape, piece.image, piece.bits) != piece.image and lies_turned(body, piece):
                         yield Alone(value, (point, point), BOTH_WAYS * num_bytes)
                         sizes = [BOTH_WAYS * num_bytes]
                     elif not 0 < _longest_window(body) <= in_turn:
@@ -137,8 +137,8 @@ def _beside_single(body: Graph, piece: Piece, value: int, point: int) -> Iterato
     for op in body.ops if not piece.is_of_gradient else ():
         if op.kind == CONVOLUTION and op.operands[0] == piece.part:
             _, (made, of) = images_of(body, op)
-            shape, lying = body.shape(made), with_lanes(body.shape(made), of)
-            waits = not batch_on_lanes(shape[lying.features], shape[lying.batch], NARROW_BITS)
+            shape, lying = body.shape(made), with_lanes(body.shape(made), of, piece.bits)
+            waits = lying == of or not batch_on_lanes(shape[lying.features], shape[lying.batch], NARROW_BITS)
             for _ in range(1 + waits):
                 yield Alone(value, (point, point), _laid_bytes(Value(shape, NARROW), of))
             return
@@ -149,7 +149,7 @@ def _singles_read(body: Graph) -> dict[int, Image]:
     found = dict[int, Image]()
     for op in body.ops:
         for value, image in images_of(body, op) if op.kind == CONVOLUTION else ():
-            lying = with_lanes(body.shape(value), image)
+            lying = with_lanes(body.shape(value), image, body.values[op.results[0]].bits)
             is_read = lying != image and value in body.arguments and not is_gradient_of_kernel(body, op)
             shape = body.shape(value)
             if is_read and batch_on_lanes(shape[lying.features], shape[lying.batch], NARROW_BITS):
