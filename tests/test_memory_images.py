@@ -112,6 +112,8 @@ def test_what_is_cut_lies_once_more_for_each_place_of_a_wide_kernel(places: int,
     assert temporary_bytes(program, chip)(program.graph, 2) == copies * 64 * MIB
     shifted = [(each.span, each.num_bytes // MIB) for each in shifted_images(program, 8)]
     assert shifted == [((1, 1), 32)] * (4 if places == 3 else 0)
+    in_one = [each.num_bytes // MIB for each in shifted_images(program, 8, in_one=True)]
+    assert in_one == [96, 32] * (places == 3)  # bf16[256,16,33,256,3]
 
 
 def test_the_kernel_of_a_transposed_convolution_is_no_image_with_gaps() -> None:
@@ -206,8 +208,7 @@ def test_what_chips_count_of_convolutions_in_rings() -> None:
     ring = replace(body, graph=graph)
     kernels = (*program.kernels[:-1], replace(loop, bodies=(ring,)))
     found = {}
-    for name in ("v4", "v5e", "v6e"):
-        chip = catalogue()[name]
+    for name, chip in ((name, catalogue()[name]) for name in ("v4", "v5e", "v6e")):
         scanned, round_ = (tuple(took_s(each, chip))[-1][0] for each in (program, replace(program, kernels=kernels)))
         found[name] = round_ / scanned
     assert found["v5e"] < 0.95  # bytes alone: less than a scan of the same, whose units count

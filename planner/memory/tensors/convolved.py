@@ -145,8 +145,7 @@ def _read_by_convolutions(program: Program, smallest: int) -> dict[int, Reading]
     """What lies in memory that convolutions read, or what they read is made of number by number, if that is one array
     and what is spread over it.
 
-    Windows of one place read no copies, nor do gradients of filters that convolve arguments. What is cut anew has
-    others (``cut_anew``).
+    Windows of one place read no copies, nor do gradients of filters of arguments; ``cut_anew`` has others.
     """
     graph = program.graph
     written, sources = {value for kernel in program.kernels for value in kernel.writes}, sources_of(graph)
@@ -299,12 +298,12 @@ def _beside_lanes(
             yield Alone(value, (first, point), _whole_bytes(replace(held, dtype=NARROW), image))
 
 
-def shifted_images(program: Program, smallest: int, *, early: bool = False) -> Iterator[Beside]:
+def shifted_images(program: Program, smallest: int, *, early: bool = False, in_one: bool = False) -> Iterator[Beside]:
     """What lies beside an image that is cut while its kernel's gradient shifts it: for each place of the kernel but the
-    first, in bfloat16, what the parts begin later and what is cut off for it.
-
-    For wider kernels ``convolved_bytes`` has these. What is put beside neighbours' rows is shifted just before, or
-    ``early``, behind the convolution that reads it (v5e): then as many wait as its kernel has places (``_waiting``).
+    first, in bfloat16, what the parts begin later and what is cut off for it; or those of all places ``in_one`` array
+    (v5p and v4: bf16[256,16,33,256,3], bf16[64,32,9,64,3]), beside what is shifted last. ``convolved_bytes`` has those
+    of wider kernels. What is put beside neighbours' rows is shifted just before, or ``early``, behind the convolution
+    that reads it (v5e): then as many wait as its kernel has places (``_waiting``).
     """
     graph, wanted = program.graph, _wanted(program.graph)
     first, given = _first_convolved(program) if early else {}, _given(graph, smallest) if wanted else set[int]()
@@ -319,8 +318,9 @@ def shifted_images(program: Program, smallest: int, *, early: bool = False) -> I
             if is_cut and begins < point and is_gradient_of_kernel(graph, op):
                 yield from _waiting(program, op, (begins, point), lying, smallest)
             elif is_cut and 1 < shifts <= NEAREST:
-                for _ in range(2 * (shifts - 1)):
-                    yield Beside(image, (point, point), _laid_bytes(value, lying, smallest))
+                laid = _laid_bytes(value, lying, smallest)
+                for num_bytes in (shifts * laid, *[laid] * (shifts - 2)) if in_one else [laid] * 2 * (shifts - 1):
+                    yield Beside(image, (point, point), num_bytes)
 
 
 def _first_convolved(program: Program) -> dict[int, int]:
