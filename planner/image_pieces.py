@@ -21,7 +21,7 @@ class Piece(NamedTuple):
     """The features of two devices that a convolution reads or makes of an image: both values, and the image's dims.
 
     ``is_read`` if it is cut out of the image, else it is written into it; ``comes_back`` if a kernel's gradient has it
-    for one, to convolve another image with.
+    for one, to convolve another image with. ``bits`` are those of a number that the convolution makes.
     """
 
     part: int
@@ -30,6 +30,7 @@ class Piece(NamedTuple):
     is_read: bool
     is_of_gradient: bool
     comes_back: bool = False
+    bits: int = NARROW_BITS
 
 
 def pieces_of(body: Graph, *, fewest: int = 2) -> Iterator[Piece]:
@@ -47,14 +48,17 @@ def pieces_of(body: Graph, *, fewest: int = 2) -> Iterator[Piece]:
             several = body.shape(part)[image.batch] >= fewest
             if whole is not None and several and body.shape(part)[image.features] < body.shape(whole)[image.features]:
                 is_gradient = is_gradient_of_kernel(body, op)
-                yield Piece(part, whole, image, part in cut, is_gradient, is_gradient and part == op.operands[1])
+                comes_back = is_gradient and part == op.operands[1]
+                bits = body.values[op.results[0]].bits
+                yield Piece(part, whole, image, part in cut, is_gradient, comes_back, bits)
 
 
-def with_lanes(shape: Shape, image: Image) -> Image:
+def with_lanes(shape: Shape, image: Image, bits: int) -> Image:
     """An image's dims as loops lay it out: a single one has the last of its places for the batch, which features share
-    lanes and rows with, as v4 and v5p have it.
+    lanes and rows with, as v4 and v5p have it, where what is convolved has so few ``bits`` that two numbers share a row.
+    Of float32 it has its features on the lanes (v5p, v5e and v6e).
     """
-    if shape[image.batch] != 1:
+    if shape[image.batch] != 1 or bits > NARROW_BITS:
         return image
     return Image(image.features, max(dim for dim in range(len(shape)) if dim not in image))
 
@@ -99,7 +103,7 @@ def is_turned_for_gradient(body: Graph, piece: Piece) -> bool:
 
 def lies_turned(body: Graph, piece: Piece) -> bool:
     """Whether a piece leaves fewer lanes empty with what stands for its batch on them than with its features."""
-    image = with_lanes(body.shape(piece.whole), piece.image)
+    image = with_lanes(body.shape(piece.whole), piece.image, piece.bits)
     return batch_on_lanes(*features_and_batch(body, piece._replace(image=image)), NARROW_BITS)
 
 

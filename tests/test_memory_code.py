@@ -88,6 +88,30 @@ def test_the_code_of_convolutions_of_many_images_grows_with_the_root_of_their_wo
     assert (code_bytes(program, catalogue()["v5e"]) - BASE_BYTES) / KIB == pytest.approx(kib, rel=0.5)
 
 
+@pytest.mark.parametrize(("batch", "size", "enters", "leaves", "window", "kind_of_chip", "kib"), [
+    (4, 8, 32, 128, 5, "v5e", 75), (4, 32, 128, 128, 5, "v5e", 155),
+    (1, 14, 32, 128, 5, "v5p", 71), (1, 28, 128, 64, 5, "v5p", 68),
+    (1, 14, 64, 64, 3, "v6e", 236), (2, 16, 64, 32, 3, "v6e", 276), (1, 16, 256, 64, 5, "v6e", 532),
+])  # fmt: skip
+def test_the_code_of_convolutions_of_images_with_gaps_is_short(
+    batch: int, size: int, enters: int, leaves: int, window: int, kind_of_chip: str, kib: int
+) -> None:
+    """As compiled, alone, of the bundles of 64 bytes that libtpu prints of a kernel: few images, windows that moved on
+    by two on the way forward.
+    """
+    values = (
+        Value((batch, size, size, enters), "bf16"),
+        Value((window, window, leaves, enters), "bf16"),
+        Value((batch, 2 * size, 2 * size, leaves), "bf16"),
+    )
+    half = window // 2
+    gaps = {"lhs_dilation": (2, 2), "padding": ((half + 1, half),) * 2, "window_reversal": (True, True)}
+    said = CONVOLVED | gaps | {"kernel_input_feature_dimension": 3, "kernel_output_feature_dimension": 2}
+    op = Op(kind="convolution", operands=(0, 1), results=(2,), attributes=said)
+    made = code_bytes(of_ops(values, (op,), (0, 1), (2,)), catalogue()[kind_of_chip]) - BASE_BYTES
+    assert 0.6 * kib <= made / KIB <= 2.2 * kib
+
+
 def test_no_program_takes_less_than_the_least() -> None:
     assert code(8, 8, 8, "v5e") >= least_code_bytes([8**3 * 2.0], 0)
 

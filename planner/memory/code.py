@@ -12,7 +12,7 @@ from ..compute.products import COMPLEX, COMPLEX_PASSES
 from ..compute.written_out import WRITTEN_OUT, code_bytes_of, is_written_out
 from ..fusion.nature import ALLOCATE, PRODUCTS, UPDATE
 from ..graph import Graph, Op, Value
-from ..images import CONVOLUTION, ROWS, images_of, is_of_one_place
+from ..images import CONVOLUTION, ROWS, images_of, is_gradient_of_kernel, is_of_one_place, moves_on
 from ..kernels import Kernel, Program
 from ..kinds import KINDS
 from ..lookups import GATHER, SCATTER, is_looked_up_apart
@@ -30,17 +30,16 @@ CONVOLUTION_TO_PRODUCT = 2.4
 v5e, small ones 320 to 750, of features apart 160 to 210 (220 to 390 on v3); the convolutions of 18 nets with all around
 them, in loops too, 600 on v3 and 1000 to 1200 on v5e and v6e.
 """
-COMMON_TO_PRODUCT, COMMON_WINDOW_BYTES = 2.0, 20
-"""The same on v4, whose cores have a memory in common: three nets take 350 to 500 KiB each; and what one of several
-places takes there for each cycle (``WINDOW_BYTES``).
-"""
+COMMON_TO_PRODUCT = 2.0
+"""The same on v4, whose cores have a memory in common: three nets take 350 to 500 KiB each."""
 LOOPED_TO_WINDOW = 0.5
 """How much of it those in loops take which add up what goes round, where what is added up is not unrolled
 (``WholeProduct.rounded``): 350 to 550 KiB in nets for v4, v5e and v5p, 240 for TPU7x, but 520 to 770 for v6e.
 """
-LOOPED_TO_PRODUCT = 0.75
-"""The same of one place in a loop: nets of six of them in three loops take 2.9 MiB on v5e, 3.1 and 3.3 on v6e, 3.6 on
-v4 and 3.7 on v5p, one of sixteen 6.8 on v6e, all told.
+LOOPED_TO_PRODUCT, FILLING_TO_PRODUCT, LOOPED_GRADIENT_BYTES = 0.75, 0.95, 75 << 10
+"""The same of one place in a loop, of one that fills an image, with what is taken apart and put in (6 to 8 thousand
+bundles of 64 bytes on v5e and v5p), and of the gradient of a kernel (500 to 1400): nets of six of them in three loops
+take 2.9 MiB on v5e, 3.1 and 3.3 on v6e, 3.6 on v4 and 3.7 on v5p, one of sixteen 6.8 on v6e, all told.
 """
 LEAST_CONVOLUTION_BYTES, WINDOW_BYTES, SQUARE_BYTES = 60 << 10, 150, 80
 """What a convolution takes at least from v4 on, and more for each cycle of the units that compute it, of windows of
@@ -53,6 +52,19 @@ WHOLE_WINDOW_BYTES, WHOLE_SQUARE_BYTES = 2600, 1600
 """The same for the root of the cycles, of images that fill registers. Forward, back and for the kernel, of 8
 images on v5e, 3136 places of 64 features take 520 to 850 KiB, 196 of 256 350 to 480, 49 of 512 265; of 32 images the
 first 880; windows of one place 180 to 240 KiB.
+"""
+LEAST_WINDOW_BYTES, GAPS_BYTES, WIDE_GAPS_BYTES = 20 << 10, 500, 2200
+"""What a convolution of few images takes at least outside of loops, of windows of several places, and more for the root
+of its cycles where it puts gaps between the places of an image, which then lies whole: 200 to 490 bytes in five kernels
+for v5e and v5p of 13 to 216 thousand cycles, 1200 to 4000 in seven for v6e, whose squares are wide.
+"""
+MOST_TO_USUAL = 2
+"""How often on v6e and v4 the longest code of such windows is that of others: gradients of kernels take 2.2 and 1.6
+MiB.
+"""
+COMMON_LOOPED_BYTES = 1200
+"""What windows of several places take in loops on v4 for the root of their cycles: in eleven nets of one to four images
+720 to 2400, of 7 thousand to 3.6 million cycles each; windows of 25 places that fill an image take up to 5.6 MiB.
 """
 WIDENED_BYTES, NARROW_WIDENED = 0.11, 0.1
 """What the kernels take that widen parts of images (``widened_cycles``), for each number that they go through, and what
@@ -109,6 +121,21 @@ def code_bytes(program: Program, chip: Chip | None = None) -> int:
     How long the code of a product is depends on the chip's matrix units.
     """
     return BASE_BYTES + _kernels_bytes(program, product_code(chip), chip)
+
+
+class RootBytes(NamedTuple):
+    """The bytes of code for the root of the cycles of a convolution of few images, with what cuts and shifts these for
+    it: of windows that move on by a place, and by several.
+    """
+
+    still: int
+    moving: int
+
+
+NARROW_ROOT, COMMON_ROOT, WIDE_ROOT = RootBytes(8400, 2400), RootBytes(4800, 3600), RootBytes(11500, 5000)
+"""On v5e and v5p, on v4 and on v6e: twelve nets of one to four images, whose kernels outside of loops take 400 to 7000
+bundles of 64 bytes each on v5e, v5p and v4, and to 36000 on v6e, for 80 to 56000 cycles.
+"""
 
 
 class ProductCode(NamedTuple):
@@ -226,7 +253,7 @@ def _convolution_bytes(
         looped = product.looped if in_loop else 1.0
         usual = more + int(looped * (1.0 if apart else to_product) * product.num_bytes)
     elif in_loop:
-        usual = more + int(LOOPED_TO_PRODUCT * product.num_bytes)
+        usual = more + _looped_bytes(graph, kernel, convolutions, product)
     else:
         usual = more + (
             int(LARGEST_PRODUCT * product.num_bytes)
@@ -242,9 +269,30 @@ def _convolution_bytes(
     if not (units.has_common or in_loop) and all(_is_of_many(graph, op) for op in convolutions):
         each = WHOLE_SQUARE_BYTES if is_square else WHOLE_WINDOW_BYTES
         return min(usual, more + LEAST_CONVOLUTION_BYTES + int(each * math.sqrt(cycles)))
-    window_bytes = COMMON_WINDOW_BYTES if units.has_common else WINDOW_BYTES
-    each = SQUARE_BYTES if is_square else window_bytes
+    if in_loop and units.has_common and not is_square:
+        return more + LEAST_WINDOW_BYTES + int(COMMON_LOOPED_BYTES * math.sqrt(cycles))
+    if not (is_square or in_loop):
+        most = usual * (MOST_TO_USUAL if units.has_common or units.edge >= WIDE_EDGE else 1)
+        return min(most, more + LEAST_WINDOW_BYTES + int(_root_bytes(convolutions, units) * math.sqrt(cycles)))
+    each = SQUARE_BYTES if is_square else WINDOW_BYTES
     return min(usual, LEAST_CONVOLUTION_BYTES + int(each * cycles))
+
+
+def _looped_bytes(graph: Graph, kernel: Kernel, convolutions: Sequence[Op], product: ProductCode) -> int:
+    """What windows of one place take in a loop."""
+    if all(is_gradient_of_kernel(graph, op) for op in convolutions):
+        return LOOPED_GRADIENT_BYTES
+    fills = any(graph.ops[number].kind == UPDATE for number in kernel.ops)
+    return int((FILLING_TO_PRODUCT if fills else LOOPED_TO_PRODUCT) * product.num_bytes)
+
+
+def _root_bytes(convolutions: Sequence[Op], units: Units) -> int:
+    """What windows of several places of few images take for the root of their cycles, outside of loops."""
+    is_wide = units.edge >= WIDE_EDGE
+    if any(math.prod(op.attributes.get("lhs_dilation", ())) > 1 for op in convolutions):
+        return WIDE_GAPS_BYTES if is_wide else GAPS_BYTES
+    root = COMMON_ROOT if units.has_common else WIDE_ROOT if is_wide else NARROW_ROOT
+    return root.moving if any(map(moves_on, convolutions)) else root.still
 
 
 def _widening_bytes(convolutions: Sequence[Op], units: Units) -> int:

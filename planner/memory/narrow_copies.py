@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ..chip import Chip
+from ..compute.images.parted import WIDE_EDGE
 from ..kernels import Program
 from ..whole_images import taken_whole
 from .copies.copied import Copied, Span
@@ -65,7 +66,8 @@ def narrow_copies(program: Program, flow: Flow, chip: Chip | None, images: Copie
     whole = copied_whole(program, smallest, early=early)
     near_bytes = chip.buffer_vmem_bytes if chip is not None else 0
     widened = widened_images(program, smallest, near_bytes)
-    shifted = (*shifted_images(program, smallest, early=early), *widened)
+    in_one = near_bytes > 0 and chip is not None and chip.matrix_unit is not None and chip.matrix_unit.edge < WIDE_EDGE
+    shifted = (*shifted_images(program, smallest, early=early, in_one=in_one), *widened)
     across = (*copied_across(program, early=early), *kept_parts(program, smallest, laid))
     anew = (
         *copies_cut_anew(program, smallest, sources_of(graph), laid),

@@ -88,11 +88,7 @@ def convolved_bytes(program: Program, smallest: int) -> Sizes:
     read = _read_by_convolutions(program, smallest) if wanted else dict[int, Reading]()
     rounded = rounded_fills(program.graph) if wanted else frozenset[int]()
     rows = shapes_in_rows(program.graph) if wanted else frozenset[tuple[int, ...]]()
-    tied = (
-        dict(turned_for_gradients(program.graph) if smallest == SMALLEST_WITHOUT_VMEM else ())
-        if wanted
-        else dict[int, Image]()
-    )
+    tied = dict(turned_for_gradients(program.graph)) if wanted and smallest == SMALLEST_WITHOUT_VMEM else {}
     kept = {**added_whole(program.graph), **kept_whole(program)} if wanted else dict[int, Image]()
     made = {id(program.graph): kept}
     margins = with_margins(program.graph, cut_convolutions(program.graph, smallest)) if wanted else {}
@@ -149,8 +145,7 @@ def _read_by_convolutions(program: Program, smallest: int) -> dict[int, Reading]
     """What lies in memory that convolutions read, or what they read is made of number by number, if that is one array
     and what is spread over it.
 
-    Windows of one place read no copies, nor do gradients of filters that convolve arguments. What is cut anew has
-    others (``cut_anew``).
+    Windows of one place read no copies, nor do gradients of filters of arguments; ``cut_anew`` has others.
     """
     graph = program.graph
     written, sources = {value for kernel in program.kernels for value in kernel.writes}, sources_of(graph)
@@ -198,11 +193,11 @@ def _wanted(graph: Graph) -> dict[tuple[int, ...], Lying]:
             for value, image in images_of(inner, op):
                 for each in (value, *_put_together(value, joined, inner)):
                     shape = inner.shape(each)
-                    image = image if inner is graph else with_lanes(shape, image)
+                    image = image if inner is graph else with_lanes(shape, image, inner.values[op.results[0]].bits)
                     wanted.setdefault(shape, Lying(image, inner is graph and shape not in turned, shape in turned))
         for body in op.bodies if op.turns else ():
             for piece in pieces_of(body, fewest=1):
-                shape, image = body.shape(piece.whole), with_lanes(body.shape(piece.whole), piece.image)
+                image = with_lanes(shape := body.shape(piece.whole), piece.image, piece.bits)
                 is_turned = shape in turned or (image != piece.image and lies_turned(body, piece))
                 wanted.setdefault(shape, Lying(image, False, is_turned))
     return wanted
@@ -269,10 +264,8 @@ def copied_whole(program: Program, smallest: int, *, early: bool) -> Iterator[Be
     wanted = _wanted(graph) if graph.nesting and CONVOLUTION in graph.kinds else {}
     given = _given(graph, smallest) if CONVOLUTION in graph.kinds else set[int]()
     for point, kernel in enumerate(program.kernels) if CONVOLUTION in graph.kinds else ():
-        for op in [graph.ops[number] for number in kernel.ops]:
-            if op.kind != CONVOLUTION:
-                continue
-            yield from _beside_lanes(graph, op, point, wanted)
+        for op in [graph.ops[number] for number in kernel.ops if graph.ops[number].kind == CONVOLUTION]:
+            yield from _beside_lanes(graph, op, point, wanted, maker)
             if not _reads_whole(graph, op, given):
                 continue
             (argument, image), (back, of) = images_of(graph, op)
@@ -291,23 +284,26 @@ def _is_made_alone(program: Program, point: int | None) -> bool:
     return point is not None and len(program.kernels[point].writes) == 1
 
 
-def _beside_lanes(graph: Graph, op: Op, point: int, wanted: Mapping[tuple[int, ...], Lying]) -> Iterator[Beside]:
+def _beside_lanes(
+    graph: Graph, op: Op, point: int, wanted: Mapping[tuple[int, ...], Lying], maker: Mapping[int, int]
+) -> Iterator[Beside]:
     """The copies of a single image that loops have with its places on the lanes, for the gradient of a kernel of
-    several places.
+    several places: that of what it convolves is made before what comes back is computed (v5p and v6e).
     """
     for value, image in images_of(graph, op) if wanted and is_gradient_of_kernel(graph, op) else ():
+        first = point if value == op.operands[1] else maker.get(op.operands[1], point)
         held = graph.values[value]
         lying = wanted.get(held.shape)
         if lying and lying.image not in (image, image[::-1]) and not is_of_one_place(graph, op):
-            yield Alone(value, (point, point), _whole_bytes(replace(held, dtype=NARROW), image))
+            yield Alone(value, (first, point), _whole_bytes(replace(held, dtype=NARROW), image))
 
 
-def shifted_images(program: Program, smallest: int, *, early: bool = False) -> Iterator[Beside]:
+def shifted_images(program: Program, smallest: int, *, early: bool = False, in_one: bool = False) -> Iterator[Beside]:
     """What lies beside an image that is cut while its kernel's gradient shifts it: for each place of the kernel but the
-    first, in bfloat16, what the parts begin later and what is cut off for it.
-
-    For wider kernels ``convolved_bytes`` has these. What is put beside neighbours' rows is shifted just before, or
-    ``early``, behind the convolution that reads it (v5e): then as many wait as its kernel has places (``_waiting``).
+    first, in bfloat16, what the parts begin later and what is cut off for it; or those of all places ``in_one`` array
+    (v5p and v4: bf16[256,16,33,256,3], bf16[64,32,9,64,3]), beside what is shifted last. ``convolved_bytes`` has those
+    of wider kernels. What is put beside neighbours' rows is shifted just before, or ``early``, behind the convolution
+    that reads it (v5e): then as many wait as its kernel has places (``_waiting``).
     """
     graph, wanted = program.graph, _wanted(program.graph)
     first, given = _first_convolved(program) if early else {}, _given(graph, smallest) if wanted else set[int]()
@@ -322,8 +318,9 @@ def shifted_images(program: Program, smallest: int, *, early: bool = False) -> I
             if is_cut and begins < point and is_gradient_of_kernel(graph, op):
                 yield from _waiting(program, op, (begins, point), lying, smallest)
             elif is_cut and 1 < shifts <= NEAREST:
-                for _ in range(2 * (shifts - 1)):
-                    yield Beside(image, (point, point), _laid_bytes(value, lying, smallest))
+                laid = _laid_bytes(value, lying, smallest)
+                for num_bytes in (shifts * laid, *[laid] * (shifts - 2)) if in_one else [laid] * 2 * (shifts - 1):
+                    yield Beside(image, (point, point), num_bytes)
 
 
 def _first_convolved(program: Program) -> dict[int, int]:

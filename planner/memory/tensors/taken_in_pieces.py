@@ -20,6 +20,7 @@ from ...graph import Graph, Op, Value
 from ...image_pieces import (
     BOTH_WAYS,
     NARROW_BITS,
+    Piece,
     Shape,
     is_turned_for_gradient,
     lies_turned,
@@ -42,6 +43,9 @@ from .tiles import aligned, padded_bytes, padding_growth
 NARROW = "bf16"
 MOVED = 5
 """How often what is made for two devices is moved: written, read and written apart, read and written into the image."""
+
+FEW_ROWS = 2
+"""The rows of a tile of bfloat16, which few features fill."""
 
 CHOOSING = frozenset({"select", "convert"})
 
@@ -80,9 +84,12 @@ def beside_loops(program: Program, *, early: bool = False, in_turn: int = 0) -> 
             for piece in pieces_of(body, fewest=1):
                 value, part = given.get(piece.whole), body.values[piece.part]
                 is_single = part.shape[piece.image.batch] == 1 and (piece.is_read or not loop.turns)
-                if value is None or is_single or ((value, point) in found and loop.turns):
+                if value is None or ((value, point) in found and loop.turns):
                     continue
                 found.add((value, point))
+                if is_single:
+                    yield from _beside_single(body, piece, value, point) if loop.turns else ()
+                    continue
                 whole = graph.values[value]
                 if piece.is_read and not loop.turns:
                     first = first_cut.setdefault(value, point)
@@ -101,7 +108,7 @@ def beside_loops(program: Program, *, early: bool = False, in_turn: int = 0) -> 
                     shape = resized(part.shape, piece.image.features, part.shape[piece.image.features] // BOTH_WAYS)
                     num_bytes = _laid_bytes(Value(shape, NARROW if value in narrow else part.dtype), piece.image)
                     taken_apart = whole.shape not in turned
-                    if with_lanes(whole.shape, piece.image) != piece.image and lies_turned(body, piece):
+                    if with_lanes(whole.shape, piece.image, piece.bits) != piece.image and lies_turned(body, piece):
                         yield Alone(value, (point, point), BOTH_WAYS * num_bytes)
                         sizes = [BOTH_WAYS * num_bytes]
                     elif not 0 < _longest_window(body) <= in_turn:
@@ -112,12 +119,37 @@ def beside_loops(program: Program, *, early: bool = False, in_turn: int = 0) -> 
                         yield Beside(value, (point, point), size)
 
 
+def _beside_single(body: Graph, piece: Piece, value: int, point: int) -> Iterator[Beside]:
+    """What lies beside a single image that a loop takes in pieces: the pieces of two devices, and the product.
+
+    For the gradient of a kernel the pieces are copied, two rows for each place (v5p); so are those of ``FEW_ROWS``
+    features at most that are convolved. Of more the features are on the lanes. What is made of these in bfloat16 has
+    two rows for each place too; that of the turn before waits for it where it is added up so.
+    """
+    part, image = body.values[piece.part], piece.image
+    features = part.shape[image.features] // BOTH_WAYS
+    one = Value(resized(part.shape, image.features, features), NARROW)
+    if features < FEW_ROWS or (features == FEW_ROWS and not piece.is_of_gradient):
+        yield Alone(value, (point, point), BOTH_WAYS * _laid_bytes(one, image))
+    else:
+        for _ in range(BOTH_WAYS):
+            yield Beside(value, (point, point), BOTH_WAYS * _laid_bytes(one, image) // FEW_ROWS)
+    for op in body.ops if not piece.is_of_gradient else ():
+        if op.kind == CONVOLUTION and op.operands[0] == piece.part:
+            _, (made, of) = images_of(body, op)
+            shape, lying = body.shape(made), with_lanes(body.shape(made), of, piece.bits)
+            waits = lying == of or not batch_on_lanes(shape[lying.features], shape[lying.batch], NARROW_BITS)
+            for _ in range(1 + waits):
+                yield Alone(value, (point, point), _laid_bytes(Value(shape, NARROW), of))
+            return
+
+
 def _singles_read(body: Graph) -> dict[int, Image]:
     """The single images that a loop's turns convolve whole, and copy for it: those that have their places on lanes."""
     found = dict[int, Image]()
     for op in body.ops:
         for value, image in images_of(body, op) if op.kind == CONVOLUTION else ():
-            lying = with_lanes(body.shape(value), image)
+            lying = with_lanes(body.shape(value), image, body.values[op.results[0]].bits)
             is_read = lying != image and value in body.arguments and not is_gradient_of_kernel(body, op)
             shape = body.shape(value)
             if is_read and batch_on_lanes(shape[lying.features], shape[lying.batch], NARROW_BITS):
