@@ -241,7 +241,7 @@ def said_of(error: Exception) -> str:
 def searched(step: Step, topology: str, mesh: Mapping[str, int]) -> SearchResult:
     """The answer of a search in this process."""
     with mock.patch("meshwright.backends.jax.search.Processes", In):
-        return mw.search(step.run, step.args, topology=topology, mesh=dict(mesh), time_limit_s=15)
+        return mw.search(step.run, step.args, topology=topology, mesh=dict(mesh), time_limit_s=30)
 
 
 class In(Here):

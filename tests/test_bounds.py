@@ -329,3 +329,35 @@ def test_halves_of_a_dim_are_put_together_in_the_other_order() -> None:
     by_hand: dict[str, Sharding | None] = {"x": ((), ("a", "b")), "out/0": ((), ("a", "b")), "out/1": (("a", "b"), ())}
     found = search(*step, topology=topology, mesh=mesh)
     assert_lawful(found, step, iter([written(topology, mesh, by_hand)]))
+
+
+def test_what_is_cut_at_both_ends_is_split_along_what_is_left() -> None:
+    """A loop that most of is cut out of is the same in all that follows; and what a kernel computes before it cuts half
+    of it is brought elsewhere in that kernel: 4.24 us were proven where a plan takes 4.06.
+    """
+
+    def normed(x: jax.Array) -> jax.Array:
+        some = x[:, 32:]
+        return (some * jax.lax.rsqrt(jnp.mean(some * some, -1, keepdims=True) + 1e-6))[:512]
+
+    step: Step = (normed, [shape(1024, 128)])
+    topology, mesh = "v3:2x2", {"a": 2, "b": 4}
+    by_hand: dict[str, Sharding | None] = {"x": (("a", "b"), ()), "out": ((), ("a", "b"))}
+    found = search(*step, topology=topology, mesh=mesh)
+    assert_lawful(found, step, iter([written(topology, mesh, by_hand)]))
+    assert found.gap < 0.01
+
+
+def test_two_axes_split_with_their_parts_what_a_view_has_fewer_of() -> None:
+    """Of two copies side by side sixteen devices sort an eighth each: 19.6 us were proven where a plan takes 7.6, and
+    43.6 of ``TILED`` where one takes 7.2.
+    """
+    topology, mesh = "v4:2x2x2", {"a": 4, "b": 4}
+    sorted_twice: Step = (lambda x: jnp.tile(jnp.sort(x, 0), (1, 2)), [shape(1024, 1024)])
+    by_hand: dict[str, Sharding | None] = {"x": ((), ()), "out": ((), ("a", "b"))}
+    found = search(*sorted_twice, topology=topology, mesh=mesh)
+    assert_lawful(found, sorted_twice, iter([written(topology, mesh, by_hand)]))
+    assert found.gap < 0.01
+    by_hand = {"x": ((), ()), "w": ((), ("a",)), "out": (("b",), ("a",))}
+    found = search(*TILED, topology=topology, mesh=mesh)
+    assert_lawful(found, TILED, iter([written(topology, mesh, by_hand)]))
