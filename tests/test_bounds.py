@@ -361,3 +361,18 @@ def test_two_axes_split_with_their_parts_what_a_view_has_fewer_of() -> None:
     by_hand = {"x": ((), ()), "w": ((), ("a",)), "out": (("b",), ("a",))}
     found = search(*TILED, topology=topology, mesh=mesh)
     assert_lawful(found, TILED, iter([written(topology, mesh, by_hand)]))
+
+
+@pytest.mark.parametrize(
+    ("ranked", "took_us"),
+    [(lambda x: jax.lax.top_k(x, 2), 7.233), (lambda x: jnp.argsort(x, axis=-1), 9.954)],
+    ids=["the largest two", "all"],
+)
+def test_what_ranking_reads_is_said_to_be_gathered_before(ranked: Callable[[jax.Array], Any], took_us: float) -> None:
+    """What ranks makes several values: what it reads had no name in a plan, and ranked where it was (11.2 and 13.9
+    us, 35 and 28 % above what was proven).
+    """
+    step: Step = (lambda x: ranked(jnp.tanh(x).sum(0)), [shape(256, 4, 1024)])
+    found = search(*step, topology="v4:2x2x2", mesh={"a": 2, "b": 8})
+    assert found.step_time_s == pytest.approx(took_us * 1e-6, rel=1e-3)
+    assert found.gap < 0.01
