@@ -376,3 +376,21 @@ def test_what_ranking_reads_is_said_to_be_gathered_before(ranked: Callable[[jax.
     found = search(*step, topology="v4:2x2x2", mesh={"a": 2, "b": 8})
     assert found.step_time_s == pytest.approx(took_us * 1e-6, rel=1e-3)
     assert found.gap < 0.01
+
+
+def test_images_are_split_along_rows_where_a_convolution_of_single_places_moves_on_by_several() -> None:
+    """As shortcuts around blocks that halve an image: 108.7 us were proven where a plan takes 20.1 (24.9 compiled)."""
+
+    def halved(x: jax.Array, kernel: jax.Array) -> jax.Array:
+        return jax.lax.conv_general_dilated(x, kernel, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+    step: Step = (halved, [shape(2, 256, 256, 32), shape(1, 1, 32, 64)])
+    topology, mesh = "v5e:2x4", {"a": 8}
+    by_hand: dict[str, Sharding | None] = {
+        "x": ((), ("a",), (), ()),
+        "kernel": ((), (), (), ()),
+        "out": ((), ("a",), (), ()),
+    }
+    found = search(*step, topology=topology, mesh=mesh)
+    assert_lawful(found, step, iter([written(topology, mesh, by_hand)]))
+    assert found.gap < 0.01

@@ -166,8 +166,13 @@ def _makes_between(op: Op, value: int) -> bool:
 
 
 def _moves_on(op: Op, value: int, place: int) -> bool:
-    """Whether windows move over a dim of a value by several places: where what they make is split, so is that."""
+    """Whether windows move over a dim of a value by several places: where what they make is split, so is that. Those of
+    a convolution that go over several places have loops of their own for these.
+    """
     strides = op.attributes.get("window_strides", ())
+    if op.kind == CONVOLUTION and value == op.operands[0]:
+        spatial = op.attributes.get("input_spatial_dimensions", ())
+        return any(place == dim and stride > 1 for dim, stride in zip(spatial, strides, strict=False))
     return op.kind == RUNNING and value in op.operands and place < len(strides) and strides[place] > 1
 
 
