@@ -145,9 +145,9 @@ def _splits(nest: Nest, size: int) -> Iterator[Split]:
         cuts = nest.cuts.get(loop, frozenset()) & {*loops}
         if not cuts or loop in nest.ends:
             yield Split(loop)
-        behind = cuts if cuts and loop not in nest.ends else loops
+        wanted = cuts if cuts and loop not in nest.ends else loops
         for then in loops if loop in nest.sums else ():
-            if then != loop and then in behind and _is_after(nest, loop, then):
+            if then != loop and then in wanted and _is_after(nest, loop, then):
                 yield Split(loop, then)
                 if any(loop in form.places for form in nest.forms):
                     yield Split(loop, then, kept=True)
