@@ -6,9 +6,11 @@ import re
 from collections.abc import Sequence
 
 from .graph import Graph, Op
+from .ranked import SORT, TOP_K
 
 TURN = re.compile(r"(.*)/(\d+)$")
 OPERAND = re.compile(r"\.in\d+(?=$|/)")
+RANKS = frozenset({SORT, TOP_K})
 OF_SEVERAL = re.compile(r"(\.\d+)\.\d+$")
 
 
@@ -37,7 +39,8 @@ def readers_of(graph: Graph) -> dict[int, tuple[str, ...]]:
     """The operations that read a place's own operands, with its path and those of others that they compute too.
 
     A place is one operation, or several of which the last has its path: a gather, and the choice of what it found or,
-    where it was asked for what there is not, of something else.
+    where it was asked for what there is not, of something else. What ranks makes several values with a path each, and
+    reads the same for all.
     """
     gathers = {op.results[0]: n for n, op in enumerate(graph.ops) if op.kind == "gather" and op.origin.value is None}
     found: dict[int, tuple[str, ...]] = {}
@@ -45,6 +48,8 @@ def readers_of(graph: Graph) -> dict[int, tuple[str, ...]]:
         if op.origin.value is not None:
             of = [gathers[operand] for operand in op.operands if operand in gathers] if op.kind == "select" else []
             found[of[0] if of else number] = (op.origin.value, *op.origin.also)
+        elif op.kind in RANKS and op.origin.values:
+            found[number] = (op.origin.values[0][1],)
     return dict(sorted(found.items()))
 
 

@@ -329,3 +329,68 @@ def test_halves_of_a_dim_are_put_together_in_the_other_order() -> None:
     by_hand: dict[str, Sharding | None] = {"x": ((), ("a", "b")), "out/0": ((), ("a", "b")), "out/1": (("a", "b"), ())}
     found = search(*step, topology=topology, mesh=mesh)
     assert_lawful(found, step, iter([written(topology, mesh, by_hand)]))
+
+
+def test_what_is_cut_at_both_ends_is_split_along_what_is_left() -> None:
+    """A loop that most of is cut out of is the same in all that follows; and what a kernel computes before it cuts half
+    of it is brought elsewhere in that kernel: 4.24 us were proven where a plan takes 4.06.
+    """
+
+    def normed(x: jax.Array) -> jax.Array:
+        some = x[:, 32:]
+        return (some * jax.lax.rsqrt(jnp.mean(some * some, -1, keepdims=True) + 1e-6))[:512]
+
+    step: Step = (normed, [shape(1024, 128)])
+    topology, mesh = "v3:2x2", {"a": 2, "b": 4}
+    by_hand: dict[str, Sharding | None] = {"x": (("a", "b"), ()), "out": ((), ("a", "b"))}
+    found = search(*step, topology=topology, mesh=mesh)
+    assert_lawful(found, step, iter([written(topology, mesh, by_hand)]))
+    assert found.gap < 0.01
+
+
+def test_two_axes_split_with_their_parts_what_a_view_has_fewer_of() -> None:
+    """Of two copies side by side sixteen devices sort an eighth each: 19.6 us were proven where a plan takes 7.6, and
+    43.6 of ``TILED`` where one takes 7.2.
+    """
+    topology, mesh = "v4:2x2x2", {"a": 4, "b": 4}
+    sorted_twice: Step = (lambda x: jnp.tile(jnp.sort(x, 0), (1, 2)), [shape(1024, 1024)])
+    by_hand: dict[str, Sharding | None] = {"x": ((), ()), "out": ((), ("a", "b"))}
+    found = search(*sorted_twice, topology=topology, mesh=mesh)
+    assert_lawful(found, sorted_twice, iter([written(topology, mesh, by_hand)]))
+    assert found.gap < 0.01
+    by_hand = {"x": ((), ()), "w": ((), ("a",)), "out": (("b",), ("a",))}
+    found = search(*TILED, topology=topology, mesh=mesh)
+    assert_lawful(found, TILED, iter([written(topology, mesh, by_hand)]))
+
+
+@pytest.mark.parametrize(
+    ("ranked", "took_us"),
+    [(lambda x: jax.lax.top_k(x, 2), 7.233), (lambda x: jnp.argsort(x, axis=-1), 9.954)],
+    ids=["the largest two", "all"],
+)
+def test_what_ranking_reads_is_said_to_be_gathered_before(ranked: Callable[[jax.Array], Any], took_us: float) -> None:
+    """What ranks makes several values: what it reads had no name in a plan, and ranked where it was (11.2 and 13.9
+    us, 35 and 28 % above what was proven).
+    """
+    step: Step = (lambda x: ranked(jnp.tanh(x).sum(0)), [shape(256, 4, 1024)])
+    found = search(*step, topology="v4:2x2x2", mesh={"a": 2, "b": 8})
+    assert found.step_time_s == pytest.approx(took_us * 1e-6, rel=1e-3)
+    assert found.gap < 0.01
+
+
+def test_images_are_split_along_rows_where_a_convolution_of_single_places_moves_on_by_several() -> None:
+    """As shortcuts around blocks that halve an image: 108.7 us were proven where a plan takes 20.1 (24.9 compiled)."""
+
+    def halved(x: jax.Array, kernel: jax.Array) -> jax.Array:
+        return jax.lax.conv_general_dilated(x, kernel, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+    step: Step = (halved, [shape(2, 256, 256, 32), shape(1, 1, 32, 64)])
+    topology, mesh = "v5e:2x4", {"a": 8}
+    by_hand: dict[str, Sharding | None] = {
+        "x": ((), ("a",), (), ()),
+        "kernel": ((), (), (), ()),
+        "out": ((), ("a",), (), ()),
+    }
+    found = search(*step, topology=topology, mesh=mesh)
+    assert_lawful(found, step, iter([written(topology, mesh, by_hand)]))
+    assert found.gap < 0.01

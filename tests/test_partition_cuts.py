@@ -151,6 +151,26 @@ def test_rows_that_only_some_axes_split_are_ranked_whole_where_one_operation_ran
     assert sizes == ([("all-gather", 4 * shape[0] * shape[1])] if gathers else [])
 
 
+@pytest.mark.parametrize(
+    ("topology", "k", "dtype", "num_bytes"),
+    [
+        ("v3:2x2", 8, "float32", 262144),
+        ("v3:2x2", 300, "float32", 262144),
+        ("v5e:2x4", 1, "float32", 262144),
+        ("v6e:2x4", 64, "bfloat16", 131072),
+    ],
+)
+def test_a_row_by_itself_is_gathered_to_be_sorted(topology: str, k: int, dtype: str, num_bytes: int) -> None:
+    """As compiled: no device ranks a part of it, and numbers are gathered as they are, whatever their dtype."""
+
+    def step(x: jax.Array) -> jax.Array:
+        return jax.lax.top_k(x, k)[0]
+
+    plan = f"meshwright: 1\ntopology: {topology}\nmesh: {{x: 8}}\ntensors:\n  x: _@x\n  out: _\n"
+    found = mw.estimate(mw.loads(plan), step, [jax.ShapeDtypeStruct((65536,), dtype)]).collectives
+    assert [(each.kind, each.num_bytes) for each in found] == [("all-gather", num_bytes)]
+
+
 @pytest.mark.parametrize(("axes", "devices"), [("y", 4), ("x+y", 16)])
 def test_the_place_of_the_largest_of_a_split_dim_is_that_of_the_devices_largest_gathered(
     axes: str, devices: int

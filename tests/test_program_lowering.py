@@ -137,17 +137,17 @@ def test_the_least_memory_is_looked_for_within_no_limit() -> None:
 
 
 def test_a_limit_is_approached_by_limits_in_between() -> None:
-    """What takes least by the program's rows takes 56 MB: fast memory holds the logits of the turns under some layouts,
-    which is seen of what is tried within 40 MB and not of what is tried within 20.
+    """What takes least by the program's rows takes 27 MB, for fast memory holds other things than they say: what is
+    tried within limits above the step's own finds what fits.
     """
     program = _program(gru(), "v6e:2x2", "{x: 4}", 20_000_000)
     kept = Solutions(program, time.monotonic() + 60, 0, None, math.inf)
     for limit_bytes in (None, 20_000_000):
         kept.limit_bytes = limit_bytes
         kept.price(kept.solved(guess=True).choices)
-    assert kept.least[0] > 50_000_000
-    assert not Limited(kept).approach()
-    assert kept.least[0] < 30_000_000
+    assert kept.least[0] > 25_000_000
+    assert Limited(kept).approach()
+    assert kept.least[0] < 20_000_000
 
 
 def test_what_memory_is_worth_finds_what_takes_less_and_leaves_what_was_learnt_as_it_was() -> None:

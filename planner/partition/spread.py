@@ -169,7 +169,7 @@ class _Writer:
         """Writes the largest of an operand that is made whole for it."""
         given, layout = self.source.values[number], self.layouts[number]
         value = self.at[number]
-        if is_packed(given):
+        if is_packed(given) and len(layout) > 1:
             given = replace(given, dtype=PACKED)
             part = self.builder.part(given.shape, PACKED, layout)
             (value,) = self.builder.op("convert", (value,), (part,), {}, op.origin)

@@ -23,9 +23,14 @@ def is_packed(value: Value) -> bool:
 def is_ranked_whole(op: Op, layout: Sharding, value: Value, mesh: Mesh) -> bool:
     """Whether every device ranks all of an operand: XLA splits the operation that ranks matrices over all devices or
     over none (``HandleCustomCallTopK``), that which ranks packed ones not at all, and what is sorted in its place as it
-    lies.
+    lies. A row by itself is gathered and sorted (seen of 65536 numbers over eight devices on v3, v5e and v6e, float32
+    and bfloat16, of the largest, 8, 64 and 300).
     """
-    if op.kind != TOP_K or not used(layout) or not is_ranked(op, value):
+    if op.kind != TOP_K or not used(layout):
+        return False
+    if len(layout) == 1:
+        return True
+    if not is_ranked(op, value):
         return False
     return is_packed(value) or ways(used(layout), mesh) < ways(mesh, mesh)
 

@@ -33,6 +33,10 @@ Make = Callable[[Asked, Program | None, Axes], Program]
 
 SHORT = 300
 """Operations: of longer steps, and on meshes of more axes, only layouts in the mesh's order are looked at."""
+TINY, MOST_PARTS = 60, 4
+"""Of steps of so many operations so many parts of axes are looked at: of longer ones choices along three axes are more
+than time and memory allow.
+"""
 FIRST = 0.7
 """Of the time at most for the first order."""
 PROBED_BYTES = 2**12, 2**20, 2**28
@@ -70,7 +74,7 @@ class Orders:
         sizes = {axis: size for axis, size in self.mesh.sizes.items() if size is not None and size > 1}
         first, *others = list(self._orders())[: None if self._is_short and not as_pinned else 1]
         parts = parted(self.graph, sizes) if self._is_short and not as_pinned else ()
-        parts = parts if len(parts) <= FEW_AXES else ()  # choices along three axes are more than time allows
+        parts = parts if len(parts) <= (MOST_PARTS if self._num_ops <= TINY else FEW_AXES) else ()
         if others and not (self.pins or any(op.kind == REGION for _, op, _ in self.graph.walk())):
             others = list(told_apart(first, others, tariff(self.mesh, self.machine, {})))
         begin = time.monotonic()
@@ -114,7 +118,11 @@ class Orders:
     def _is_short(self) -> bool:
         """Whether all orders are soon solved, and are not bounded elsewhere."""
         count = sum(1 for size in self.mesh.sizes.values() if (size or 1) > 1)
-        return count <= FEW_AXES and not self.partly and sum(1 for _ in self.graph.walk()) <= SHORT
+        return count <= FEW_AXES and not self.partly and self._num_ops <= SHORT
+
+    @property
+    def _num_ops(self) -> int:
+        return sum(1 for _ in self.graph.walk())
 
     def lowest(self) -> Found:
         """The layouts that take least memory, which hangs on no order."""

@@ -35,8 +35,13 @@ def leaves(atoms: Iterable[Atom]) -> list[Atom]:
 
 
 def unify(left: Sequence[Atom], right: Sequence[Atom]) -> None:
-    """Makes two rows of loops, of the same product, one. Where their sizes do not come out even they are blocked."""
+    """Makes two rows of loops, of the same product, one. Where their sizes do not come out even they are blocked, but
+    for a loop that is larger because something longer lies along it.
+    """
     ours, theirs = leaves(left), leaves(right)
+    if len(ours) == len(theirs) == 1 and (ours[0].overlaid or theirs[0].overlaid):
+        overlay(ours[0], theirs[0])
+        return
     while ours and theirs:
         a, b = ours.pop(0), theirs.pop(0)
         if a is b:

@@ -68,7 +68,8 @@ class Nest:
     is not, each device going on with its part of what it has. ``gathers`` has, for each loop that is a major one and,
     where a reshape joins parts of dims, a minor one behind, the values behind that: who split it gather it there.
     ``cuts`` has for each loop of a dim that is cut or padded, and is another loop behind that, those behind: what is
-    made lies along these, for all else what it is made of is brought there before.
+    made lies along these, for all else what it is made of is brought there before, but for the loops of ``ends``, which
+    what is computed here has before it is cut: nobody else can bring that there.
     """
 
     sizes: tuple[int, ...]
@@ -82,6 +83,7 @@ class Nest:
     views: Mapping[int, frozenset[int]] = field(default_factory=dict)
     gathers: Mapping[int, frozenset[int]] = field(default_factory=dict)
     cuts: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    ends: frozenset[int] = frozenset()
 
     @cached_property
     def alone(self) -> frozenset[int]:
@@ -164,8 +166,13 @@ def _makes_between(op: Op, value: int) -> bool:
 
 
 def _moves_on(op: Op, value: int, place: int) -> bool:
-    """Whether windows move over a dim of a value by several places: where what they make is split, so is that."""
+    """Whether windows move over a dim of a value by several places: where what they make is split, so is that. Those of
+    a convolution that go over several places have loops of their own for these.
+    """
     strides = op.attributes.get("window_strides", ())
+    if op.kind == CONVOLUTION and value == op.operands[0]:
+        spatial = op.attributes.get("input_spatial_dimensions", ())
+        return any(place == dim and stride > 1 for dim, stride in zip(spatial, strides, strict=False))
     return op.kind == RUNNING and value in op.operands and place < len(strides) and strides[place] > 1
 
 
@@ -233,10 +240,12 @@ def _numbered(
     needs = []
     windows: set[int] = set()
     cuts: dict[int, frozenset[int]] = {}
+    given, computed = frozenset[int](), {value for op in ops for value in op.results}
     for op, own in factors:
         summed = _loops(number, own, op.factors.reduction) if op.factors else frozenset()
         read, made = (_loops_at(dims, each, _apart(graph, op)) for each in (op.operands, op.results))
         cuts |= {loop: cuts.get(loop, frozenset()) | made for loop in read}
+        given |= read if op.operands and op.operands[0] not in computed else frozenset()
         cut = places.get(op.results[0], frozenset()) if op.kind == SLICE else frozenset()
         after = _after(ops, [op]) if summed or cut or read else frozenset()
         for loop in summed | cut | read:
@@ -259,6 +268,7 @@ def _numbered(
         views=_views(ops, dims),
         gathers=_gathers(ops, dims),
         cuts=cuts,
+        ends=frozenset(cuts) - given,
     )
 
 
