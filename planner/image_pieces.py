@@ -55,8 +55,8 @@ def pieces_of(body: Graph, *, fewest: int = 2) -> Iterator[Piece]:
 
 def with_lanes(shape: Shape, image: Image, bits: int) -> Image:
     """An image's dims as loops lay it out: a single one has the last of its places for the batch, which features share
-    lanes and rows with, as v4 and v5p have it, where what is convolved has so few ``bits`` that two numbers share a
-    row. Of float32 it has its features on the lanes (v5p, v5e and v6e).
+    lanes and rows with, as v4 and v5p have it, where what its convolution makes has so few ``bits`` that two numbers
+    share a row. Where that is float32 it has its features on the lanes (v5p, v5e and v6e).
     """
     if shape[image.batch] != 1 or bits > NARROW_BITS:
         return image

@@ -6,11 +6,10 @@ import re
 from collections.abc import Sequence
 
 from .graph import Graph, Op
-from .ranked import SORT, TOP_K
+from .ranked import RANKS
 
 TURN = re.compile(r"(.*)/(\d+)$")
 OPERAND = re.compile(r"\.in\d+(?=$|/)")
-RANKS = frozenset({SORT, TOP_K})
 OF_SEVERAL = re.compile(r"(\.\d+)\.\d+$")
 
 

@@ -7,6 +7,7 @@ import math
 from .graph import Graph, Op, Value
 
 SORT, TOP_K = "sort", "top_k"
+RANKS = frozenset({SORT, TOP_K})
 PLACES = "s32"
 SHARE_RANKED, MOST_RANKED = 64, 256
 """The ``k`` largest of a matrix's rows are ranked in one operation where rows are more than so many times ``k`` long

@@ -17,6 +17,7 @@ from ..images import CONVOLUTION, Image
 from ..kernels import Kernel, Program
 from ..kinds import ALL_GATHER, COLLECTIVE_PERMUTE, KINDS
 from ..lookups import LOOK_UP, filled
+from ..ranked import RANKS
 from .batched import GROWING, grown, growth_of
 from .calibration import Calibration
 from .coefficients import Coefficients
@@ -28,7 +29,7 @@ from .copies.cut_lanes import CutLanes
 from .copies.few_rows import cut_for_products, lying_whole, tile_by_tile
 from .copies.joined import Joined
 from .copies.patches import Patches
-from .copies.ranked import RANKS, Ranked
+from .copies.ranked import Ranked
 from .copies.relaid import Relaid
 from .copies.rowwise import Rowwise
 from .copies.strided import rows_cycles, strided, turned_stacks

@@ -128,7 +128,7 @@ def scaled(graph: Graph, kernel: Kernel, alike: Alike, *, may_be_single: bool = 
         spaces=_merged((pair for op in real for pair in _gone_through(op, share)), alike, max),
         single=may_be_single and len(real) == 1 and not products and real[0].kind not in (SLICE, UPDATE),
         copied=is_copied(real),
-        windowed=not products and takes_away_most(real),
+        windowed=not products and takes_away_most(ops),
         running=tuple(op for op in real if op.kind == RUNNING),
         written_out=tuple(real) if len(real) == 1 and is_written_out(real[0]) else (),
     )

@@ -114,7 +114,7 @@ def work_of(graph: Graph, kernel: Kernel) -> Work:
         copied=is_copied(real),
         moved=is_moved(real),
         turns=len(real) == 1 and BETWEEN_PARTS in first and real[0].kind != REDUCE,
-        windowed=not met and takes_away_most(real),
+        windowed=not met and takes_away_most(ops),
         rows=rows or tiles,
         few_row_tiles=tiles,
         written_out=written_out_of(graph, real) if len(real) == 1 else None,
@@ -150,8 +150,15 @@ def is_moved(ops: Sequence[Op]) -> bool:
 
 def takes_away_most(ops: Sequence[Op]) -> bool:
     """Whether a kernel of these operations finds the maximum of what it makes exponentials of."""
-    kinds = {op.kind for op in ops}
-    return {"exponential", REDUCE} <= kinds and any(op.attributes.get("reducer") == "maximum" for op in ops)
+    made = set[int]()  # of maxima
+    for op in ops:
+        if op.kind == REDUCE and op.attributes.get("reducer") == "maximum":
+            made.update(op.results)
+        elif not made.isdisjoint(op.operands):
+            if op.kind == "exponential":
+                return True
+            made.update(op.results)
+    return False
 
 
 def of_squares(products: tuple[Product, ...]) -> tuple[tuple[Product, ...], int]:

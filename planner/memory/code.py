@@ -34,7 +34,8 @@ COMMON_TO_PRODUCT = 2.0
 """The same on v4, whose cores have a memory in common: three nets take 350 to 500 KiB each."""
 LOOPED_TO_WINDOW = 0.5
 """How much of it those in loops take which add up what goes round, where what is added up is not unrolled
-(``WholeProduct.rounded``): 350 to 550 KiB in nets for v4, v5e and v5p, 240 for TPU7x, but 520 to 770 for v6e.
+(``WholeProduct.rounded``): 350 to 550 KiB in nets for v4 (of many images), v5e and v5p, 240 for TPU7x, but 520 to 770
+for v6e.
 """
 LOOPED_TO_PRODUCT, FILLING_TO_PRODUCT, LOOPED_GRADIENT_BYTES = 0.75, 0.95, 75 << 10
 """The same of one place in a loop, of one that fills an image, with what is taken apart and put in (6 to 8 thousand
@@ -266,13 +267,14 @@ def _convolution_bytes(
     if not units.is_near:
         least = more + LEAST_CONVOLUTION_BYTES + int(FIRST_WINDOW_BYTES * cycles)
         return usual if is_square or in_loop else min(usual, least)
-    if not (units.has_common or in_loop) and all(_is_of_many(graph, op) for op in convolutions):
+    is_of_many = all(_is_of_many(graph, op) for op in convolutions)
+    if not (units.has_common or in_loop) and is_of_many:
         each = WHOLE_SQUARE_BYTES if is_square else WHOLE_WINDOW_BYTES
         return min(usual, more + LEAST_CONVOLUTION_BYTES + int(each * math.sqrt(cycles)))
-    if in_loop and units.has_common and not is_square:
+    if in_loop and units.has_common and not (is_square or is_of_many):
         return more + LEAST_WINDOW_BYTES + int(COMMON_LOOPED_BYTES * math.sqrt(cycles))
     if not (is_square or in_loop):
-        most = usual * (MOST_TO_USUAL if units.has_common or units.edge >= WIDE_EDGE else 1)
+        most = more + (usual - more) * (MOST_TO_USUAL if units.has_common or units.edge >= WIDE_EDGE else 1)
         return min(most, more + LEAST_WINDOW_BYTES + int(_root_bytes(convolutions, units) * math.sqrt(cycles)))
     each = SQUARE_BYTES if is_square else WINDOW_BYTES
     return min(usual, LEAST_CONVOLUTION_BYTES + int(each * cycles))

@@ -23,8 +23,8 @@ def is_packed(value: Value) -> bool:
 def is_ranked_whole(op: Op, layout: Sharding, value: Value, mesh: Mesh) -> bool:
     """Whether every device ranks all of an operand: XLA splits the operation that ranks matrices over all devices or
     over none (``HandleCustomCallTopK``), that which ranks packed ones not at all, and what is sorted in its place as it
-    lies. A row by itself is gathered and sorted (seen of 65536 numbers over eight devices on v3, v5e and v6e, float32
-    and bfloat16, of the largest, 8, 64 and 300).
+    lies. A row by itself is gathered and sorted (seen of 65536 numbers over all of eight devices on v3, v5e and v6e,
+    float32 and bfloat16, of the largest, 8, 64 and 300; over a part of the devices, and on other chips, nobody looked).
     """
     if op.kind != TOP_K or not used(layout):
         return False

@@ -11,12 +11,10 @@ from collections.abc import Collection
 
 from ...fusion.nature import PRODUCTS
 from ...graph import Graph, Op, Value
-from ...ranked import SORT, TOP_K, is_ranked, placed_beside, turned
+from ...ranked import TOP_K, is_ranked, placed_beside, turned
 from ..coefficients import Coefficients
 from ..work import REGISTER_ELEMENTS, WORD_BYTES, padded_elements
 from .turning import NEAR_CYCLES, Side, turning_cycles
-
-RANKS = frozenset({SORT, TOP_K})
 
 
 class Ranked:

@@ -291,7 +291,8 @@ def _beside_lanes(
     several places: that of what it convolves is made before what comes back is computed (v5p and v6e).
     """
     for value, image in images_of(graph, op) if wanted and is_gradient_of_kernel(graph, op) else ():
-        first = point if value == op.operands[1] else maker.get(op.operands[1], point)
+        back = op.operands[1]
+        first = point if value == back else max(maker.get(value, 0), maker.get(back, point))
         held = graph.values[value]
         lying = wanted.get(held.shape)
         if lying and lying.image not in (image, image[::-1]) and not is_of_one_place(graph, op):
@@ -301,9 +302,9 @@ def _beside_lanes(
 def shifted_images(program: Program, smallest: int, *, early: bool = False, in_one: bool = False) -> Iterator[Beside]:
     """What lies beside an image that is cut while its kernel's gradient shifts it: for each place of the kernel but the
     first, in bfloat16, what the parts begin later and what is cut off for it; or those of all places ``in_one`` array
-    (v5p and v4: bf16[256,16,33,256,3], bf16[64,32,9,64,3]), beside what is shifted last. ``convolved_bytes`` has those
-    of wider kernels. What is put beside neighbours' rows is shifted just before, or ``early``, behind the convolution
-    that reads it (v5e): then as many wait as its kernel has places (``_waiting``).
+    (v5p and v4: bf16[256,16,33,256,3], bf16[64,32,9,64,3]; taken so on v5e too, not on v6e), beside what is shifted
+    last. ``convolved_bytes`` has those of wider kernels. What is put beside neighbours' rows is shifted just before, or
+    ``early``, behind the convolution that reads it (v5e): then as many wait as its kernel has places (``_waiting``).
     """
     graph, wanted = program.graph, _wanted(program.graph)
     first, given = _first_convolved(program) if early else {}, _given(graph, smallest) if wanted else set[int]()

@@ -9,7 +9,7 @@ Where only some rows of a part are read, or it is cut along several dims, the su
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ...fusion.nature import BROADCAST, ELEMENTWISE
@@ -110,7 +110,7 @@ class _Scattering:
             part = Value((*whole.shape[:dim], kept, *whole.shape[dim + 1 :]), whole.dtype)
             tilings = [*self._tilings(summed, part.shape, returned=True), [*range(len(part.shape))][-2:]]
             is_turned = len(part.shape) > 3 and part.num_bytes >= TILE_BYTES
-            if is_turned or any(_in_tiles(part, dim, tiled) for tiled in tilings):
+            if is_turned or self._may_keep(whole, part, dim, tilings):
                 found.add(dim)
         return frozenset(found)
 
@@ -133,10 +133,16 @@ class _Scattering:
         dim = self._dim(kept)
         if self._comes_first(kept, dim):
             return part.num_bytes >= TILE_BYTES
-        if whole.shape[-1:] == (1,) and whole.shape[dim] < target.fewest_rows:
-            return False
         returned = kept.results[0] in self.returned
-        return any(_in_tiles(part, dim, tiled) for tiled in self._tilings(reduce.operands[0], part.shape, returned))
+        return self._may_keep(whole, part, dim, self._tilings(reduce.operands[0], part.shape, returned))
+
+    def _may_keep(self, whole: Value, part: Value, dim: int, tilings: Iterable[Sequence[int]]) -> bool:
+        """Whether a part of one dim may be kept, as tiles lie. Of a sum whose last dim is one, as what labels look up
+        has, few rows are laid out each alone (``Target.fewest_rows``).
+        """
+        if whole.shape[-1:] == (1,) and whole.shape[dim] < self.target.fewest_rows:
+            return False
+        return any(_in_tiles(part, dim, tiled) for tiled in tilings)
 
     def _are_kept(self, axes: Axes, kept: Op) -> bool:
         """Whether a slice keeps parts along the same axes. It names the mesh's own: of a part it cuts as much."""
@@ -272,6 +278,8 @@ def _in_tiles(part: Value, dim: int, tiled: Sequence[int]) -> bool:
     A matrix is padded to whole rows of tiles for all parts; of a part of its rows more than a tile is written, lanes
     that it leaves empty counted.
     """
+    if not part.num_elements:
+        return False
     if _is_matrix(part, tiled) and dim in tiled and dim != (minor := _by_fill(part, tiled)[-1]):
         return part.shape[dim] >= SUBLANES and _with_empty_lanes(part, minor) > TILE_BYTES
     if part.num_bytes < TILE_BYTES and not _is_padded_matrix(part, dim, tiled):
@@ -285,8 +293,9 @@ def _in_tiles(part: Value, dim: int, tiled: Sequence[int]) -> bool:
 
 
 def _is_matrix(part: Value, tiled: Sequence[int]) -> bool:
-    """Whether a part has two dims, or no others but of one."""
-    return len(tiled) == 2 and all(size == 1 or dim in tiled for dim, size in enumerate(part.shape))
+    """Whether a part has two dims, or of float32 no others but of one."""
+    others = (dim for dim in range(len(part.shape)) if dim not in tiled)
+    return len(tiled) == 2 and (len(part.shape) == 2 or (part.bits >= 32 and all(part.shape[d] == 1 for d in others)))
 
 
 def _is_padded_matrix(part: Value, dim: int, tiled: Sequence[int]) -> bool:

@@ -8,8 +8,8 @@ with other dims, padded or put side by side is cut where it is.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from ...fusion.nature import ELEMENTWISE
 from ...graph import Graph, Op, Value
@@ -18,62 +18,68 @@ from ..reshard import SLICE
 
 
 def slice_sums(graph: Graph) -> Graph:
-    """The graph with slices of joined sums above what joins them, in loops too."""
+    """The graph with slices of what is made of sums above what makes it, in loops too."""
     if graph.nesting:
         ops = (replace(op, bodies=tuple(map(slice_sums, op.bodies))) if op.bodies else op for op in graph.ops)
         graph = replace(graph, ops=tuple(ops))
-    while SLICE in graph.kinds:
-        moved = _moved(graph)
-        if moved is graph:
-            break
-        graph = moved
-    return graph
-
-
-def _moved(graph: Graph) -> Graph:
-    """The graph with such slices above one operation each."""
+    if SLICE not in graph.kinds:
+        return graph
     readers = graph.reads()
     readers.update(graph.results)
-    makers = {op.results[0]: op for op in graph.ops if len(op.results) == 1}
-    cuts = _Cuts(graph, makers, readers)
-    joins = {op.operands[0]: op for op in graph.of_kind(SLICE) if "axes" in op.attributes and cuts.a_sum(op)}
-    if not joins:
-        return graph
-    moved, values = {slice_.results[0] for slice_ in joins.values()}, list(graph.values)
-    found: list[Op] = []
-    for op in graph.ops:
-        if op.results and op.results[0] in joins:
-            found += _above(op, joins[op.results[0]], values)
-        elif not op.results or op.results[0] not in moved:
-            found.append(op)
-    return replace(graph, values=tuple(values), ops=tuple(found))
+    cuts = _Cuts(graph, {op.results[0]: op for op in graph.ops if len(op.results) == 1}, readers)
+    moving = [op for op in graph.of_kind(SLICE) if "axes" in op.attributes and cuts.a_sum(op)]
+    return cuts.moved(moving) if moving else graph
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Cuts:
-    """Which slices are of what is made of a sum."""
+    """Slices of what is made of sums, and the parts that they are of instead: ``values`` are those of the graph and
+    more, ``led`` has which lead to a sum along which axes.
+    """
 
     graph: Graph
     makers: Mapping[int, Op]
     readers: Counter[int]
+    values: list[Value] = field(init=False)
+    led: dict[tuple[int, frozenset[str]], bool] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.values = list(self.graph.values)
 
     def a_sum(self, slice_: Op) -> bool:
         """Whether a slice along the axes of a sum over devices is of what operations make of it, but not of itself."""
-        made, axes = self.makers.get(slice_.operands[0]), set(slice_.attributes["axes"])
+        made, axes = self.makers.get(slice_.operands[0]), frozenset(slice_.attributes["axes"])
         return made is not None and made.kind != ALL_REDUCE and self._leads(slice_.operands[0], axes)
 
-    def _leads(self, value: int, axes: Set[str]) -> bool:
+    def moved(self, slices: list[Op]) -> Graph:
+        """The graph with these slices above all that leads to their sums."""
+        place = {id(op): number for number, op in enumerate(self.graph.ops)}
+        instead: dict[int, list[Op]] = {place[id(each)]: [] for each in slices}
+        waiting = list(slices)
+        for slice_ in waiting:  # who cuts a part further up is cut there once more
+            joint = self.makers[slice_.operands[0]]
+            parts, own = self._above(joint, slice_)
+            further = [self.a_sum(each) for each in parts]
+            waiting += [each for each, is_moved in zip(parts, further, strict=True) if is_moved]
+            here = [each for each, is_moved in zip(parts, further, strict=True) if not is_moved]
+            instead[place[id(joint)]] = [*here, own]
+        ops = (each for number, op in enumerate(self.graph.ops) for each in instead.get(number, (op,)))
+        return replace(self.graph, values=tuple(self.values), ops=tuple(ops))
+
+    def _leads(self, value: int, axes: frozenset[str]) -> bool:
         """Whether a value that nothing else reads is a sum along these axes, or is made of one."""
         stack = [value]
         while stack:
-            value = stack.pop()
-            made = self.makers.get(value)
-            if made is None or self.readers[value] != 1:
+            here = stack.pop()
+            made = self.makers.get(here)
+            if made is None or self.readers[here] != 1 or self.led.get((here, axes)) is False:
                 continue
-            if made.kind == ALL_REDUCE and set(made.attributes["axes"]) == axes:
+            if self.led.get((here, axes)) or (made.kind == ALL_REDUCE and axes == {*made.attributes["axes"]}):
+                self.led[value, axes] = True
                 return True
             if self._is_cut_through(made):
                 stack += made.operands
+        self.led[value, axes] = False
         return False
 
     def _is_cut_through(self, made: Op) -> bool:
@@ -82,17 +88,16 @@ class _Cuts:
             made.kind in ELEMENTWISE and all(self.graph.shape(number) == shape for number in made.operands)
         )
 
-
-def _above(joint: Op, slice_: Op, values: list[Value]) -> Iterator[Op]:
-    """A slice of each operand, then what makes one of them."""
-    shape, attributes, parts = values[slice_.results[0]].shape, slice_.attributes, []
-    if joint.kind == "transpose":
-        order = joint.attributes["permutation"]
-        shape = tuple(shape[order.index(dim)] for dim in range(len(order)))
-        dims = tuple(order[dim] for dim in attributes.get("dimensions", ()))
-        attributes = {**attributes, **({"dimensions": dims} if "dimensions" in attributes else {})}
-    for operand in joint.operands:
-        values.append(Value(shape, values[operand].dtype))
-        parts.append(len(values) - 1)
-        yield replace(slice_, operands=(operand,), results=(parts[-1],), attributes=attributes)
-    yield replace(joint, operands=tuple(parts), results=slice_.results)
+    def _above(self, joint: Op, slice_: Op) -> tuple[list[Op], Op]:
+        """A slice of each operand, and what makes of these what the slice was of."""
+        shape, attributes, parts = self.values[slice_.results[0]].shape, slice_.attributes, list[Op]()
+        if joint.kind == "transpose":
+            order = joint.attributes["permutation"]
+            shape = tuple(shape[order.index(dim)] for dim in range(len(order)))
+            dims = tuple(order[dim] for dim in attributes.get("dimensions", ()))
+            attributes = {**attributes, **({"dimensions": dims} if "dimensions" in attributes else {})}
+        for operand in joint.operands:
+            self.values.append(Value(shape, self.values[operand].dtype))
+            made = len(self.values) - 1
+            parts.append(replace(slice_, operands=(operand,), results=(made,), attributes=attributes))
+        return parts, replace(joint, operands=tuple(part.results[0] for part in parts), results=slice_.results)

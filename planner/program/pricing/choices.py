@@ -142,12 +142,11 @@ def _splits(nest: Nest, size: int) -> Iterator[Split]:
     yield Split()
     loops = [n for n in range(len(nest.sizes)) if not nest.blocked[n] and _has_parts(nest, n, size)]
     for loop in loops:
-        cuts = nest.cuts.get(loop, frozenset()) & {*loops}
-        if not cuts or loop in nest.ends:
+        cuts = frozenset[int]() if loop in nest.ends else nest.cuts.get(loop, frozenset()) & {*loops}
+        if not cuts:
             yield Split(loop)
-        wanted = cuts if cuts and loop not in nest.ends else loops
         for then in loops if loop in nest.sums else ():
-            if then != loop and then in wanted and _is_after(nest, loop, then):
+            if then != loop and then in (cuts or loops) and _is_after(nest, loop, then):
                 yield Split(loop, then)
                 if any(loop in form.places for form in nest.forms):
                     yield Split(loop, then, kept=True)

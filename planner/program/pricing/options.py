@@ -33,8 +33,7 @@ class Options:
     added up behind a loop, with the seconds more where it is in every turn; ``done`` under which strategies nothing
     done to it later can be computed with it, by the value: it is left as bits, or devices sent it. What is computed in
     passing takes ``whole`` more, by the value, where a device's part is cut out of it: then it is written before. From
-    those ``deterred`` a
-    search is kept as if they cost so much more.
+    those ``deterred`` a search is kept as if they cost so much more.
     """
 
     costs: Seconds

@@ -55,16 +55,15 @@ class Known:
     their ids, ``within`` products that are apart from what is computed after them along other loops, ``turned`` the
     values that some chips copy for a kernel, since a gradient lies transposed, ``alike`` those that they do where
     such parts of another are of their shape, ``relaid`` what a GPU copies for its products. ``least_s`` has what
-    computing a step takes at least, by its
-    operations' id and the number of devices, ``least_bytes`` what a device holds at least on any mesh. ``turning``
-    has of loops' bodies how often they turn, the operations that they add up (if over devices too, then once,
-    behind the loop) with the dtype of the carry, and the values that vector memory holds throughout. ``convolving``
-    has of steps' arguments the first operation that convolves them, ``updating`` that which updates what steps are
-    only lent, ``images`` what convolutions of a graph read and make, ``behind`` what operations of it read behind
-    barriers, ``tables`` what meets tables of it that are scattered into, ``filled`` what scatters fill, ``summed``
-    images that what makes them adds up, ``put`` what loops' turns put into stacks, ``rounded`` what products make
-    narrower than the step has it, ``padded`` what nothing but pads reads, ``far`` what products may read from the
-    large memory, ``cuts`` the kernels that are cut at what plans pin.
+    computing a step takes at least, by its operations' id and the number of devices, ``least_bytes`` what a device
+    holds at least on any mesh. ``turning`` has of loops' bodies how often they turn, the operations that they add up
+    (if over devices too, then once, behind the loop) with the dtype of the carry, and the values that vector memory
+    holds throughout. ``convolving`` has of steps' arguments the first operation that convolves them, ``updating`` that
+    which updates what steps are only lent, ``images`` what convolutions of a graph read and make, ``behind`` what
+    operations of it read behind barriers, ``tables`` what meets tables of it that are scattered into, ``filled`` what
+    scatters fill, ``summed`` images that what makes them adds up, ``put`` what loops' turns put into stacks,
+    ``rounded`` what products make narrower than the step has it, ``padded`` what nothing but pads reads, ``far`` what
+    products may read from the large memory, ``cuts`` the kernels that are cut at what plans pin.
     """
 
     blueprints: dict[Hashable, Blueprint] = field(default_factory=dict)

@@ -1,4 +1,6 @@
-"""What products read as it lies, from the large memory or wide, and otherwise where it is brought elsewhere."""
+"""What products read as it lies, from the large memory or wide, and otherwise where it is brought elsewhere; on GPUs
+what is copied for them where they read it as it was made.
+"""
 
 from __future__ import annotations
 

@@ -81,8 +81,8 @@ def read(
     ports = [port for port in ports if level.number or (value, port.node) not in wiring.updates]
     if not ports:
         return None
-    more = read_far(wiring, value, ports)
-    if more and not level.number:
+    more, is_gpu = read_far(wiring, value, ports), wiring.strategies.prices.pricing.machine.platform == "gpu"
+    if more and not level.number and not is_gpu:  # which copies what a step leaves, too
         known_s = wiring.far.get(value, {})
         wiring.far[value] = {lies: known_s.get(lies, 0.0) + more.get(lies, 0.0) for lies in {**known_s, **more}}
     copied = False
@@ -95,7 +95,7 @@ def read(
         at_least_s = 0.0 if is_short and can_be_left(level, value) else at_least_s
         at_least_s = at_least_s if len(ports) > 1 else math.inf
         stopped = stops(wiring, level, value, offered, ports)
-        copied = bool(more) and wiring.strategies.prices.pricing.machine.platform == "gpu"  # as it is made, or nowhere
+        copied = bool(more) and is_gpu  # where it is read as it is made, and nowhere else
         own = list(dict.fromkeys(source.layouts)) if stopped or copied else []
         shared, ways = _shared(wiring, level, value, known, source, offered, ports, own, at_least_s, wide)
         wiring.share(shared, value, ports)
