@@ -18,6 +18,7 @@ from typing import Any
 import jaxlib
 import libtpu
 import meshwright as mw
+from drawn import span
 from drawn.steps import drawn
 from estimates import Row, summary, table, totals
 from rich.console import Console
@@ -60,12 +61,6 @@ def row(seed: int, said: dict[str, Any]) -> Row:
         step_s=(predicted.step_time_s, said["compute_s"] + (said["communication_s"] or 0)),
         bytes_by_kind=(totals(predicted.collectives), said["collectives"]),
     )
-
-
-def span(text: str) -> range:
-    """Seeds: ``7`` or ``40-59``, both ends with it."""
-    first, _, last = text.partition("-")
-    return range(int(first), int(last or first) + 1)
 
 
 def compile_all(seeds: range, console: Console) -> None:

@@ -105,6 +105,15 @@ def test_a_plan_that_fits_is_returned() -> None:
     assert "100.00 MiB predicted, 100.00 MiB compiled: it fits" in " ".join(notes(result))
 
 
+def test_a_plan_given_whole_that_does_not_fit_stays_so() -> None:
+    """Nobody is asked about it, and nothing is searched again: what it says is priced, and its price is the answer."""
+    tight = Misfit(limit_bytes=100 * MIB, limit_of="the plan", least_bytes=101 * MIB)
+    own = replace(predicted(100 * MIB), status="infeasible", misfit=tight)
+    result = fitted(lambda *_: own, Absent("nobody"), ASKED, MACHINE, Clock(60.0))
+    assert result is own
+    assert headline(result).startswith("infeasible")
+
+
 def test_a_plan_that_takes_more_is_searched_again_below_by_as_much() -> None:
     result, limits = fit(more(5 * MIB))
     assert limits == [100 * MIB, 95 * MIB]

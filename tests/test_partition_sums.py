@@ -356,6 +356,45 @@ def test_a_slice_is_cut_out_of_a_sum_above_all_that_works_number_by_number(betwe
     assert found.shape(found.results[0]) == (128, 512)
 
 
+def test_a_slice_stops_where_what_it_is_of_is_read_by_others_too() -> None:
+    """Of a chain whose middle is read twice, and of what a number alone decides; what else is joined is cut there."""
+    whole, part, number = Value((512, 512), "f32"), Value((128, 512), "f32"), Value((), "pred")
+    sum_ = Op(kind=ALL_REDUCE, operands=(0,), results=(3,), attributes={"axes": ("x",), "reducer": "add"})
+    chain = (
+        sum_,
+        Op(kind="negate", operands=(3,), results=(4,)),
+        Op(kind="add", operands=(4, 1), results=(5,)),
+        Op(kind=SLICE, operands=(5,), results=(6,), attributes={"axes": ("x",)}),
+    )
+    values = (whole, whole, number, whole, whole, whole, part)
+    found = slice_sums(of_ops(values, chain, (0, 1, 2), (6,)).graph)
+    assert [op.kind for op in found.ops] == [ALL_REDUCE, SLICE, "negate", SLICE, "add"]
+    kept = of_ops(values, chain, (0, 1, 2), (4, 6)).graph
+    assert slice_sums(kept) == kept
+    chosen = (*chain[:2], Op(kind="select", operands=(2, 4, 1), results=(5,)), chain[3])
+    kept = of_ops(values, chosen, (0, 1, 2), (6,)).graph
+    assert slice_sums(kept) == kept
+
+
+def test_a_slice_of_turned_dims_is_of_the_dim_that_they_were() -> None:
+    whole, turned, part = (Value(shape, "f32") for shape in ((64, 128, 256), (256, 64, 128), (256, 16, 128)))
+    ops = (
+        Op(kind=ALL_REDUCE, operands=(0,), results=(1,), attributes={"axes": ("x",), "reducer": "add"}),
+        Op(kind="transpose", operands=(1,), results=(2,), attributes={"permutation": (2, 0, 1)}),
+        Op(kind=SLICE, operands=(2,), results=(3,), attributes={"axes": ("x",)}),
+    )
+    found = slice_sums(of_ops((whole, whole, turned, part), ops, (0,), (3,)).graph)
+    assert [op.kind for op in found.ops] == [ALL_REDUCE, SLICE, "transpose"]
+    assert found.shape(found.ops[1].results[0]) == (16, 128, 256)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_of_a_sum_without_elements_nothing_is_kept(dtype: str) -> None:
+    whole = Value((64, 0), dtype)
+    op = Op(kind=ALL_REDUCE, operands=(0,), results=(1,), attributes={"axes": ("y",), "reducer": "add"})
+    assert kept_dims(of_ops((whole, whole), (op,), (0,), (1,)).graph, Target(8), {"y": 8}) == frozenset()
+
+
 def test_exchanges_of_a_shared_gather_are_shared() -> None:
     part, whole, other = Value((128, 512), "f32"), Value((512, 512), "f32"), Value((1024, 256), "f32")
     gathered, sent = {"axes": ("x",), "dimensions": (0,)}, {"axes": ("y",), "dimensions": (0, 1)}

@@ -150,6 +150,15 @@ def test_a_limit_is_approached_by_limits_in_between() -> None:
     assert kept.least[0] < 20_000_000
 
 
+def test_nothing_is_approached_that_is_far_below_what_is_seen() -> None:
+    program = _program(gru(), "v6e:2x2", "{x: 4}", 4_000_000)
+    kept = Solutions(program, time.monotonic() + 20, 0, None, math.inf)
+    kept.price(kept.solved(guess=True).choices)
+    assert not Limited(kept).approach()
+    assert kept.best is None
+    assert kept.limit_bytes is None
+
+
 def test_what_memory_is_worth_finds_what_takes_less_and_leaves_what_was_learnt_as_it_was() -> None:
     program = _program(gru(), "v6e:2x2", "{x: 4}", 20_000_000)
     kept = Solutions(program, time.monotonic() + 60, 0, None, math.inf)
