@@ -16,7 +16,7 @@ from ..image_pieces import looped_images
 from ..images import CONVOLUTION, Image
 from ..kernels import Kernel, Program
 from ..kinds import ALL_GATHER, COLLECTIVE_PERMUTE, KINDS
-from ..lookups import LOOK_UP, filled
+from ..lookups import GATHER, LOOK_UP, filled
 from ..ranked import RANKS
 from .batched import GROWING, grown, growth_of
 from .calibration import Calibration
@@ -31,7 +31,7 @@ from .copies.joined import Joined
 from .copies.patches import Patches
 from .copies.ranked import Ranked
 from .copies.relaid import Relaid
-from .copies.rowwise import Rowwise
+from .copies.rowwise import Rowwise, window_cycles
 from .copies.strided import rows_cycles, strided, turned_stacks
 from .copies.turned import WIDE_EDGE, Turned
 from .copies.turned_copies import Copies, copies_cycles, crossings
@@ -254,11 +254,16 @@ def price_at(
             rows += joined.copies_cycles(op) if joined and op.kind in LOOK_UP else 0.0
             rows += ranked.copies_cycles(op) if ranked and op.kind in RANKS else 0.0
             more += rows
+            windows = 0.0
+            if op.kind == GATHER and speed.edge > 1:
+                windows = window_cycles(graph, op, of, is_wide=speed.edge >= WIDE_EDGE)
+            more += windows
             is_looked_up = (op.kind in LOOK_UP or op.kind in RANKS) and more > 0
             paced = pace if work is known else cycles_of
             besides = 0.0 if is_looked_up else more
             took = _price(graph, kernel, point, work, residence, results, speed, times, besides, here, paced)
             took = _only(took, more, speed) if is_looked_up else took
+            took = took._replace(uncounted_s=0.0) if windows else took
             took = took._replace(counted=True) if cut else took
             took = _often(took, _products(graph, kernel)) if CONVOLUTION in kinds else took
             spread = trips if fixed.issuperset(kernel.reads) and is_hoisted(graph, kernel) else 1
