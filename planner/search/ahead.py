@@ -15,6 +15,8 @@ from .tried import Tried
 from .written import Written
 
 SEVERAL = 2  # candidates solved, before the best is written while others are
+LONG_S = 3.0
+"""What solves longer takes long to be written too; of what is quicker another is soon better."""
 READABLE = 3e-2
 """What a plan of a long step may take more that has few lines, and what another has to take less for it to be left."""
 
@@ -32,8 +34,10 @@ class Ahead:
         self._firsts: dict[int, tuple[First, Written]] = {}  # written before they were proven
 
     def write(self) -> None:
-        """Writes what there is to write while candidates are being solved: of long steps the best layouts so far."""
-        while self._pen.board.is_large and self._write_ahead():
+        """Writes what there is to write while candidates are being solved: the best layouts so far, where that takes
+        long.
+        """
+        while (self._pen.board.is_large or self._pen.clock.elapsed_s > LONG_S) and self._write_ahead():
             pass
         while self._write_first():
             pass
@@ -114,9 +118,10 @@ class Ahead:
 
     @property
     def _leader(self) -> Tried | None:
-        """The best of those solved, once there are several."""
-        tried = self._pen.board.tried
-        found = [one for one in tried if one.layouts and one.priced is None and not one.why]
+        """The best of those solved, once there are several, that may be better than what was written."""
+        tried, written_s = self._pen.board.tried, self._pen.board.written_s
+        left = [one for one in tried if one.layouts and one.priced is None and not one.why]
+        found = [one for one in left if one.objective_s < written_s]
         several = sum(1 for one in tried if one.solved) >= SEVERAL
         return min(found, key=lambda one: (one.objective_s, one.candidate.index), default=None) if several else None
 

@@ -141,12 +141,22 @@ class Board:
         """The best that is known to be had."""
         return min((one.value_s for one in self.every), default=math.inf)
 
+    @property
+    def is_written(self) -> bool:
+        """Whether what others have to be better than are plans, and not what layouts promise."""
+        return self.written_s <= self.worth_s
+
     def open(self, *, again: bool, in_s: float = 0.0) -> list[Tried]:
-        """Those that may give a better plan if they are solved, each in so much time; ``again``: a much better one."""
+        """Those that may give a better plan if they are solved, each in so much time; ``again``: of those that were
+        solved a much better one.
+        """
         worth_s = self.worth_s
-        least_s = worth_s * (1 - (AGAIN if again else CLOSE))
         unsolved = [one for one in self.tried if one.cutoff_s < worth_s or one.given_s * LONGER < in_s]
-        return [one for one in unsolved if one.bound_s < least_s]
+        return [
+            one
+            for one in unsolved
+            if one.bound_s < worth_s * (1 - (AGAIN if again and one.cutoff_s > -math.inf else CLOSE))
+        ]
 
     def expected_s(self, one: Tried) -> float:
         """What solving a candidate is likely to take: what others with no more axes took."""

@@ -39,9 +39,15 @@ class Bounding:
         self.ended.clear()
 
     def before(self, one: Tried, left_s: float) -> Alike | None:
-        """Those like a candidate that are to be bounded before it is solved, if any are."""
+        """Those like a candidate that are to be bounded before it is solved, if any are. Those of few axes are solved
+        before where all of them take no longer than that.
+        """
         several = next((each for each in self.board.alike if one in each.members and not each.begun), None)
-        if several is None or one.bound_s >= self.board.worth_s * (1 - CLOSE):
+        worth_s = self.board.worth_s * (1 - CLOSE)
+        if several is None or one.bound_s >= worth_s:
+            return None
+        of_few = [other for other in several.members if other.num_axes < AXES and other.cutoff_s == -math.inf]
+        if one in of_few and len(of_few) <= BOUNDING * self.workers:
             return None
         return several if self._is_in_time(1, left_s) else None
 

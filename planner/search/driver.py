@@ -1,8 +1,9 @@
 """Solves candidates, the best bound first, and prices what they give, until no other one can be better.
 
 Two rounds take turns: candidates are solved, each below the best that is known; the best layouts are written as plans
-and priced. What is solved when, and below which cutoff, depends on the order of the candidates alone and not on which
-worker is quicker, so that two searches never differ unless the time ends them.
+and priced. Meshes of three axes, which take long, wait for the first plan. What is solved when, and below which cutoff,
+depends on the order of the candidates alone and not on which worker is quicker, so that two searches never differ
+unless the time ends them.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from .again import Again
 from .alike import alike
 from .board import Board, Settings
 from .candidates import Candidate, Candidates
@@ -22,7 +24,7 @@ from .workload import Workload
 from .writing import Writing
 from .written import Minimise
 
-ROUNDS = 4
+ROUNDS = 5
 BETTER = 2  # plans are written, and once more what was found beside them
 FEW_AXES = 2  # programs of meshes of more take many times as long to build
 LOWERED = 2  # candidates of which what takes least memory is looked for, where none fits
@@ -50,12 +52,14 @@ class Driver:
         self._settings, self._clock, self._on_progress = settings, clock, on_progress
         self._excused: list[Tried] = []  # of whom is said why they have no plan, as far as is known
         self._solving = Solving(self.board, settings, workload=workload, pool=pool, clock=clock, say=self._say)
+        self._again = Again(self.board, workload=workload, solving=self._solving, clock=clock)
         self._writing = Writing(
             self.board,
             settings,
             workload=workload,
             minimise=minimise,
             solving=self._solving,
+            again=self._again,
             clock=clock,
             say=self._say,
         )
@@ -74,27 +78,32 @@ class Driver:
 
     def _run(self, *, first: bool) -> list[Tried]:
         board = self.board
+        is_first = first
         for number in range(ROUNDS):
-            if number and self._settings.left_out and len(board.ranked) >= board.top_k:
+            waits = self._solving.waits
+            if number and not waits and self._settings.left_out and len(board.ranked) >= board.top_k:
                 break
             todo = board.open(again=number > 0, in_s=self._clock.left_s * self._settings.solving)
-            if not todo or (self._clock.over and number):
+            if not (todo or waits) or (self._clock.over and number):
                 break
             self._solving.solve(todo, self._writing.meanwhile)
-            if first and not number:
-                self._solving.loosen()
+            if is_first and not self._solving.waits:
+                self._again.loosen()
+                is_first = False
             for _ in range(BETTER):
                 self._writing.write()
-                board.doubt(self._solving.cost_of)
+                board.doubt(self._again.cost_of)
+            if self._solving.waits:
+                self._writing.write_runners_up()
         self._writing.write()  # what was found beside the last plans
         self._writing.write_runners_up()
         self._writing.write_near()
-        board.doubt(self._solving.cost_of)
+        board.doubt(self._again.cost_of)
         board.forget()
         if not (board.ranked or board.bound_s == math.inf):
             self._writing.write_simple()
         self._writing.shorten()
-        board.doubt(self._solving.cost_of)
+        board.doubt(self._again.cost_of)
         board.settle()
         self._excused = [one for one in board.tried if not one.why and one.priced is None]
         for one in self._excused:
@@ -109,7 +118,7 @@ class Driver:
         """
         self._writing.write_least(clock)
         if not clock.over:
-            self._solving.lower(_lowered(self.board.tried), clock.part(LOWERING))
+            self._again.lower(_lowered(self.board.tried), clock.part(LOWERING))
             self._writing.write_least(self._clock if clock.over else clock)  # what came late is not lost
         return self.board.least_beyond
 

@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator
 from ...dsl.plan import Limits
 from .board import AGAIN, Board
 from .result import PricedPlan
-from .solving import beside
 from .task import Near
-from .tried import Tried
+from .tried import Tried, beside
 
 MOST = 3
 """Layouts that are written in all."""

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
 from ...dsl.errors import PlanError
-from ..graph import Sharding
-from .alike import Alike
+from .alike import AXES, Alike
 from .board import Board, Settings
 from .bounding import Bounding
-from .candidates import Candidate
 from .pool import PATIENCE_S, Pool
 from .progress import Clock
 from .task import First, Found, Task
-from .tried import CLOSE, Tried
-from .workload import Workload, lying
+from .tried import CLOSE, Tried, beside
+from .workload import Workload
 
 LOOK_EVERY_S = 0.1
 HASTE = 0.2  # of the time so far at most: how long to wait for a worker that was asked to stop
 LAST_S = 0.5  # the same where there is a plan already
 LONGEST = 1.25  # times as long is solved, as long as nothing is found, and bounded
+WRITING = 1.5  # times as long as a plan took to be written: what is kept for another
 FOR_ONE = 0.5  # of the time for one of several candidates at most
 FOR_FIRST = 0.75  # the same as long as nothing is found of a large step
 
@@ -64,12 +61,14 @@ class Solving:
         self._firsts: Firsts = SimpleQueue()  # what was found first of the candidate that was begun last
         self._told: dict[int, First] = {}
         self._bounding = Bounding(board=board, workers=pool.workers)
+        self.waits = self._waited = False  # for the best to be written, which it did once
 
     def solve(self, todo: Sequence[Tried], meanwhile: Callable[[], None]) -> None:
         """Solves candidates; ``meanwhile`` is done while the workers are at it, and may ``tend`` to them."""
-        self._part = self._clock.part(self._settings.solving, as_found=True)
-        self._whole = self._clock.part(self._settings.solving)
-        self._longest, self._left = self._clock.part(LONGEST * self._settings.solving), list(todo)
+        share, self.waits = self._share, False
+        self._part = self._clock.part(share, as_found=True)
+        self._whole = self._clock.part(share)
+        self._longest, self._left = self._clock.part(min(LONGEST * share, 1.0)), list(todo)
         self._bounding.begin()
         self._fill()
         while self._flying:
@@ -125,10 +124,11 @@ class Solving:
             bounded = sum(several is not None for _, _, several in self._flying)
             left_s, bounding = 0.0 if self._time.over else self._time.left_s, self._bounding
             several = bounding.last(bounded, left_s) if one is None else bounding.before(one, left_s)
-            if several is not None:
+            self._wait_to_write(one, several)
+            if several is not None and not self.waits:
                 self._bound(several)
                 continue
-            if one is None or self._is_bounded(one):
+            if self.waits or one is None or self._is_bounded(one):
                 break
             self._left.remove(one)
             begun = any(other.cutoff_s > -math.inf for other in self._board.tried)
@@ -141,81 +141,12 @@ class Solving:
                 time = self._time if is_written or not self._is_found else self._whole
                 self._begin(one, time.left_s * (share if self._left else 1.0))
 
-    def within(self, one: Tried, lowered_bytes: int) -> bool:
-        """Solves a candidate anew for so many bytes less than the limit; whether there are other layouts then."""
-        found = self._answer(self._pool.submit(self._task(one, self._clock.left_s / 2, lowered_bytes)), self._clock)
-        if found is None or not found.layouts:
-            return False
-        one.objective_s, one.layouts = found.objective_s, found.layouts
-        return True
-
-    def lower(self, several: Sequence[Tried], clock: Clock) -> None:
-        """Has the layouts of the least memory looked for, of each of several candidates in its part of a time."""
-        share_s = clock.left_s * self._pool.workers / max(len(several), 1)
-        flying = [
-            (one, self._pool.submit(replace(self._task(one, share_s), lowest=True, limit_bytes=None, alone=False)))
-            for one in several
-        ]
-        for one, future in flying:
-            found = self._answer(future, clock)
-            if found is not None:
-                _keep_least(one, found)
-
-    def cost_of(self, plan: Tried) -> float | None:
-        """What the layouts of a plan cost in a program that is pinned to them; None where that is not known in time.
-
-        What the plan leaves open may be found to be better otherwise, and so what lies over a part of an axis, which no
-        program has: such layouts are put on the board, to be written.
-        """
-        if plan.priced is None or self._board.expected_s(plan) > self._clock.left_s:
-            return None
-        written = plan.priced.plan
-        laid = self._workload.laid(written)
-        lies = self._workload.lies(written) if laid is None else lying(laid)
-        if lies is None:
-            return None
-        axes = written.mesh.sizes.keys()
-        task = replace(
-            self._task(plan, self._clock.left_s),
-            graph=self._workload.graph(written),
-            mesh=written.mesh,
-            pins={path: layout for path, layout in lies.items() if axes >= {*itertools.chain(*layout)}},
-            loose=True,
-            is_as_pinned=True,
-            partly=False,
-            limit_bytes=None,
-            cutoff_s=math.inf,
-        )
-        found = self._answer(self._pool.submit(task), self._clock)
-        if found is None or not found.layouts:
-            return None
-        if found.objective_s < plan.step_time_s * (1 - CLOSE):
-            own = replace(plan.candidate, plan=replace(plan.candidate.plan, mesh=written.mesh))
-            self._board.by_hand.append(beside(own, found.objective_s, found.layouts))
-        return found.bound_s + found.credit_s
-
-    def loosen(self) -> None:
-        """Puts the best layouts on the board, to be written, that a program has whose pins say nothing of what stays
-        inside of kernels: parts that kernels are cut into at pins may take more than the kernel as a whole. What it
-        proves holds whatever becomes of these pins.
-        """
-        solved = [one for one in self._board.tried if one.layouts and one.objective_s < math.inf]
-        best = min(solved, key=lambda one: (one.objective_s, one.candidate.index), default=None)
-        if best is None or not any(path.startswith("ops/") for path in best.candidate.pins):
-            return
-        if not best.inside:  # the same program
-            best.loose_s = min(best.bound_s, best.objective_s)
-            return
-        if self._clock.over or self._board.expected_s(best) > self._clock.left_s:
-            return
-        task = replace(self._task(best, self._clock.left_s), loose=True, cutoff_s=best.objective_s)
-        found = self._answer(self._pool.submit(task), self._clock)
-        if found is None or found.status == "infeasible":
-            return
-        best.loose_s = min(found.bound_s, best.objective_s)
-        if found.layouts and found.objective_s < best.objective_s * (1 - CLOSE):
-            layouts = {**found.layouts, **best.candidate.pins}
-            self._board.by_hand.append(beside(best.candidate, found.objective_s, layouts))
+    def _wait_to_write(self, one: Tried | None, several: Alike | None) -> None:
+        """Once, before what takes long is asked for: that has to be better than a plan then, and not than a promise."""
+        is_long = several is not None or (one is not None and one.num_axes >= AXES)
+        is_first = self.waits or not self._waited
+        self.waits = is_long and is_first and self._board.best_s < math.inf and not self._board.is_written
+        self._waited |= self.waits
 
     def _turn(self, one: Tried) -> tuple[bool, int, int, int]:
         """When a candidate's turn is: those that are being bounded come last, and policies that did not fit elsewhere
@@ -234,7 +165,7 @@ class Solving:
     def _bound(self, several: Alike) -> None:
         """Has what several candidates take at least looked for."""
         self._say(f"bounding {several}")
-        own = self._task(several.like, self._longest.left_s)
+        own = self.task(several.like, self._longest.left_s)
         task = self._bounding.task(several, own)
         self._flying.append(Flying(several.like, self._pool.submit(task), several))
 
@@ -256,7 +187,7 @@ class Solving:
         one.cutoff_s, one.given_s = self._board.worth_s, time_limit_s
         begin_s = self._clock.elapsed_s
         try:
-            task = self._task(one, time_limit_s)
+            task = self.task(one, time_limit_s)
         except PlanError as error:
             one.solved, one.bound_s, one.given_s = True, math.inf, math.inf
             one.why = str(error.problems[0].message if error.problems else error)
@@ -272,7 +203,8 @@ class Solving:
         future.add_done_callback(lambda _: firsts.put(None))
         self._flying.append(Flying(one, future))
 
-    def _task(self, one: Tried, time_limit_s: float, lowered_bytes: int = 0) -> Task:
+    def task(self, one: Tried, time_limit_s: float, lowered_bytes: int = 0) -> Task:
+        """What is asked of a candidate, with so many bytes less than the limit."""
         limit = self._settings.limit_bytes
         return Task(
             graph=self._workload.graph(one.candidate.plan),
@@ -293,10 +225,10 @@ class Solving:
         """Waits for an answer and learns from it."""
         one, future, several = flying
         if several is not None:
-            self._bounding.learn(several, self._answer(future, self._longest))
+            self._bounding.learn(several, self.answer(future, self._longest))
             self._say(f"bounded {several}")
             return
-        found = self._answer(future)
+        found = self.answer(future)
         one.solved = True
         if found is None:
             told = self._told.get(one.candidate.index)
@@ -306,7 +238,7 @@ class Solving:
                 one.why = "the time was over"
             return
         one.given_s = one.given_s if found.ended else math.inf
-        _keep_least(one, found)
+        one.keep_least(found)
         one.near = (*one.near, *found.near)
         one.runners_up, one.inside = found.runners_up, found.inside
         board, axes = self._board, one.num_axes
@@ -336,7 +268,16 @@ class Solving:
             board.rule_out(one)
         self._say(f"solved {one.candidate}")
 
-    def _answer(self, future: Future[Found], clock: Clock | None = None) -> Found | None:
+    @property
+    def workers(self) -> int:
+        """How many tasks are solved at once."""
+        return self._pool.workers
+
+    def submit(self, task: Task) -> Future[Found]:
+        """Gives a task to a worker."""
+        return self._pool.submit(task)
+
+    def answer(self, future: Future[Found], clock: Clock | None = None) -> Found | None:
         """What a worker answers, who is asked to end with a time, or with that for solving."""
         asked_s = math.inf
         while not _is_done(future, LOOK_EVERY_S):
@@ -369,28 +310,16 @@ class Solving:
         return self._part if self._board.is_near else self._whole
 
     @property
+    def _share(self) -> float:
+        """Of the time that is left, how much is solved in: once there is a plan all but what writing one takes."""
+        board, left_s = self._board, max(self._clock.left_s, math.ulp(0.0))
+        kept = WRITING * board.writing_s / left_s if board.ranked and board.is_written else 1.0
+        return max(self._settings.solving, 1.0 - kept)
+
+    @property
     def _patience_s(self) -> float:
         most_s = PATIENCE_S if math.isinf(self._board.best_s) else LAST_S if self._clock.over else PATIENCE_S
         return min(most_s, HASTE * self._clock.elapsed_s)
-
-
-def _keep_least(one: Tried, found: Found) -> None:
-    if found.least and (not one.least or found.least_bytes < one.least_bytes):
-        one.least, one.least_bytes = found.least, found.least_bytes
-    one.proven_bytes = max(one.proven_bytes, found.proven_bytes)
-    one.anywhere_bytes = max(one.anywhere_bytes, found.anywhere_bytes)
-
-
-def beside(candidate: Candidate, objective_s: float, layouts: Mapping[str, Sharding]) -> Tried:
-    """Layouts that are not a candidate's own solution."""
-    return Tried(
-        candidate=candidate,
-        bound_s=math.inf,
-        cutoff_s=math.inf,
-        solved=True,
-        objective_s=objective_s,
-        layouts=layouts,
-    )
 
 
 def _is_done(future: Future[Found], timeout_s: float) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from ..graph import Sharding
 from .candidates import Candidate
 from .result import PricedPlan
-from .task import First, Near
+from .task import First, Found, Near
 
 CLOSE = 1e-3  # plans whose step times differ by less are as good as each other
 
@@ -74,6 +74,25 @@ class Tried:
     def infeasible(self) -> bool:
         """Whether it is proven that it has no plan."""
         return self.bound_s == math.inf
+
+    def keep_least(self, found: Found) -> None:
+        """Keeps what takes least memory, and what is proven of that."""
+        if found.least and (not self.least or found.least_bytes < self.least_bytes):
+            self.least, self.least_bytes = found.least, found.least_bytes
+        self.proven_bytes = max(self.proven_bytes, found.proven_bytes)
+        self.anywhere_bytes = max(self.anywhere_bytes, found.anywhere_bytes)
+
+
+def beside(candidate: Candidate, objective_s: float, layouts: Mapping[str, Sharding]) -> Tried:
+    """Layouts that are not a candidate's own solution."""
+    return Tried(
+        candidate=candidate,
+        bound_s=math.inf,
+        cutoff_s=math.inf,
+        solved=True,
+        objective_s=objective_s,
+        layouts=layouts,
+    )
 
 
 def why_not(one: Tried, best_s: float) -> str:

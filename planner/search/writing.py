@@ -9,6 +9,7 @@ from dataclasses import replace
 from ...dsl.errors import PlanError
 from ...dsl.plan import Limits
 from ..graph import Sharding
+from .again import Again
 from .ahead import Ahead
 from .board import Board, Settings
 from .by_hand import ByHand
@@ -18,9 +19,9 @@ from .pen import Pen, keep_beyond
 from .progress import Clock
 from .readable import prefer_readable, shorten
 from .result import PricedPlan
-from .solving import Solving, beside
+from .solving import Solving
 from .task import Near
-from .tried import CLOSE, Tried
+from .tried import CLOSE, Tried, beside
 from .workload import Workload
 from .written import Minimise
 
@@ -39,11 +40,12 @@ class Writing:
         workload: Workload,
         minimise: Minimise,
         solving: Solving,
+        again: Again,
         clock: Clock,
         say: Callable[[str], None],
     ) -> None:
         self._pen = Pen(board, settings, workload=workload, minimise=minimise, clock=clock, say=say)
-        self._solving, self._ahead, self._by_hand = solving, Ahead(self._pen, solving), ByHand(self._pen)
+        self._again, self._ahead, self._by_hand = again, Ahead(self._pen, solving), ByHand(self._pen)
         self._least: dict[int, Mapping[str, Sharding]] = {}  # of least memory, written
         self._runners_up: set[int] = set()  # the candidates of which these were written
         self._near_limit = NearLimit(board, self._near_plan)
@@ -83,7 +85,7 @@ class Writing:
             one.why = f"its plan takes {int(excess):,} bytes more than the limit"
             keep_beyond(one, written)
             lowered += int(excess)
-            if self._pen.clock.over or not self._solving.within(one, lowered):
+            if self._pen.clock.over or not self._again.within(one, lowered):
                 return
 
     def write_least(self, clock: Clock) -> None:
