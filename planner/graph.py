@@ -63,7 +63,8 @@ class Origin:
 
     ``value`` is the path (``ops/...``) by which a plan names the operation's result, in a graph that is not laid out;
     ``values`` has, of an operation of several results, the position and path of each that has one.
-    ``also`` are the paths of other values that are computed as this one, and once with it.
+    ``also`` are the paths of other values that are computed as this one, and once with it; those of ``swapped`` ones,
+    its own among them, read its two operands in the other order.
     ``reads`` are the paths of its operands where they are not its value's own: of what took the place of several.
     ``repeats`` is for how many operations alike one stands, in a step from which the others were left out.
     """
@@ -72,6 +73,7 @@ class Origin:
     scope: str | None = None
     value: str | None = None
     also: tuple[str, ...] = ()
+    swapped: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
     repeats: int = 1
     values: tuple[tuple[int, str], ...] = ()

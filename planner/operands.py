@@ -31,7 +31,8 @@ def operand_paths(op: Op, place: int, paths: Sequence[str]) -> tuple[str, ...]:
     """The paths of an operand of an operation with these."""
     if op.origin.reads:
         return tuple(filter(None, op.origin.reads[place : place + 1]))
-    return tuple(operand_path(path, _place(op, place)) for path in paths)
+    swapped = op.origin.swapped
+    return tuple(operand_path(path, 1 - place if path in swapped else _place(op, place)) for path in paths)
 
 
 def readers_of(graph: Graph) -> dict[int, tuple[str, ...]]:

@@ -418,3 +418,21 @@ def test_what_makes_several_values_has_one_path_for_what_all_of_them_read() -> N
     said = [operand_paths(op, 0, paths) for op, paths in readers if op.kind == "slice"]
     assert said == [("ops/gated/split.0.in0",)] * 2
     assert known["ops/gated/split.0.in0"] == (64, 16)
+
+
+def test_of_what_is_computed_in_either_order_both_paths_say_what_they_read() -> None:
+    """``a * b`` and ``b * a`` are one: the second reads ``a`` as its second operand, as a square's gradient does."""
+
+    def either(x: jax.Array, w: jax.Array) -> jax.Array:
+        a, b = jnp.sin(x), jnp.cos(w)
+        return jnp.tanh(a * b) + jnp.exp(b * a)
+
+    args = [jax.ShapeDtypeStruct((64, 32), jnp.float32)] * 2
+    graph = Drafts(either, args).graph(loads("meshwright: 1\ntopology: v3:2x2\nmesh: {x: 8}\n"))
+    makers = {value: op for op in graph.ops for value in op.results}
+    [(op, paths)] = [(graph.ops[n], own) for n, own in readers_of(graph).items() if graph.ops[n].kind == "multiply"]
+    said = {makers[value].kind: operand_paths(op, place, paths) for place, value in enumerate(op.operands)}
+    assert said == {
+        "sine": ("ops/either/mul.0.in0", "ops/either/mul.1.in1"),
+        "cosine": ("ops/either/mul.0.in1", "ops/either/mul.1.in0"),
+    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -75,6 +75,7 @@ def merged(graph: Graph) -> dict[str, Any]:
     alone: dict[tuple[str, tuple[int, ...]], Op] = {}  # the first of a kind with these operands: most have no other
     known: dict[Hashable, Op] = {}
     also: dict[int, list[str]] = {}
+    swapped = set[str]()
     said: dict[int, str] = {}
     ops = []
     for op in graph.ops:
@@ -92,16 +93,23 @@ def merged(graph: Graph) -> dict[str, Any]:
         else:
             same.update(zip(op.results, first.results, strict=True))
             if op.origin.value is not None:
-                also.setdefault(first.results[0], []).extend((op.origin.value, *op.origin.also))
+                paths = op.origin.value, *op.origin.also
+                also.setdefault(first.results[0], []).extend(paths)
+                turned = op.operands != first.operands
+                swapped.update(path for path in paths if (path in op.origin.swapped) != turned)
     if also:
-        ops = [_named(op, also[op.results[0]]) if op.results and op.results[0] in also else op for op in ops]
+        ops = [_named(op, also[op.results[0]], swapped) if op.results and op.results[0] in also else op for op in ops]
     return {"ops": tuple(ops), "results": tuple(same.get(value, value) for value in graph.results)}
 
 
-def _named(op: Op, also: Sequence[str]) -> Op:
-    """An operation that is called what those that computed the same were called, too."""
+def _named(op: Op, also: Sequence[str], swapped: Collection[str]) -> Op:
+    """An operation that is called what those that computed the same were called, too; ``swapped`` ones of these read
+    its operands in the other order.
+    """
     value, *others = (*op.origin.also, *also) if op.origin.value is None else (op.origin.value, *op.origin.also, *also)
-    return replace(op, origin=replace(op.origin, value=value, also=tuple(dict.fromkeys(others))))
+    turned = (*op.origin.swapped, *(path for path in also if path in swapped))
+    origin = replace(op.origin, value=value, also=tuple(dict.fromkeys(others)), swapped=tuple(dict.fromkeys(turned)))
+    return replace(op, origin=origin)
 
 
 def _reshaping(graph: Graph, op: Op) -> Op:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from ..graph import Graph, Op, Origin
-from ..operands import maker_path, operand_path
+from ..operands import maker_path, operand_paths
 
 Spot = tuple[str | None, str | None]
 """The place in the model that asks for an operation: source and scope."""
@@ -73,7 +73,8 @@ class Flow:
         for own in (path, *op.origin.also):
             if made_of <= self.constant:
                 self.constant.add(own)
-            self.constant.update(operand_path(own, i) for i, paths in enumerate(operands) if paths <= self.constant)
+            known = (i for i, paths in enumerate(operands) if paths <= self.constant)
+            self.constant.update(path for i in known for path in operand_paths(op, i, (own,)))
         self.spots[path] = spot_of(op.origin)
         self.read_by.update((maker_path(read), path) for read in op.origin.reads if read)
         if op.kind in PRODUCTS:

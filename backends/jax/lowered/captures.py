@@ -93,9 +93,8 @@ def _take(loop: Any, unchanged: Sequence[int]) -> None:
 
 def _location(loop: Any, kept: Sequence[int]) -> Any:
     """A loop's location, with the names of the results that are left where these now stand."""
-    left = [
-        (now, path) for now, before in enumerate(kept) for number, path in all_names(loop.location) if number == before
-    ]
+    names = all_names(loop.location)
+    left = [name._replace(number=now) for now, before in enumerate(kept) for name in names if name.number == before]
     return with_names(without_names(loop.location), left)
 
 

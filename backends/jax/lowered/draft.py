@@ -41,7 +41,7 @@ from .spreading.lying import Lying
 from .spreading.network import Rules
 from .spreading.template import Template
 from .step_graph import argument_paths, spread_graph
-from .value_names import WHILE, name_carried, name_value, with_names, without_names
+from .value_names import WHILE, Name, name_carried, name_value, with_names, without_names
 from .value_names import value_names as value_names_at
 
 MAX_PREPARED = 8
@@ -250,7 +250,7 @@ class Draft:
                 marked[made] = name
         for value, mark in marked.items():
             made = value.owner.operation
-            made.location = with_names(without_names(made.location), [(0, mark)])
+            made.location = with_names(without_names(made.location), [Name(0, mark)])
 
     def _with_places(self, numbers: AbstractSet[int]) -> Any:
         """The module with no places but these and those that were asked for before: most are never laid out.
@@ -332,7 +332,7 @@ def _numbered(module: Any) -> Iterator[tuple[int, Any]]:
             continue
         number, _, path = _mark(operation).partition(AND)
         if number.isdigit():
-            operation.location = with_names(without_names(operation.location), [(0, path)] if path else [])
+            operation.location = with_names(without_names(operation.location), [Name(0, path)] if path else [])
             yield int(number), operation
 
 

@@ -39,7 +39,8 @@ class Origins:
                 scope=scope or None,
                 value=names.get(0) if num_results == 1 else None,
                 values=tuple(sorted(names.items())) if num_results > 1 else (),
-                also=tuple(path for number, path in every if path != names[number]) if num_results == 1 else (),
+                also=tuple(name.path for name in every if name.path != names[name.number]) if num_results == 1 else (),
+                swapped=tuple(name.path for name in every if name.is_swapped),
                 repeats=repeats,
             )
         return self.known[key]

@@ -18,7 +18,7 @@ from ..constrain import Region, rewrite
 from ..trace import Traced, value_names
 from ..values import carries, slices
 from .edges import ranked
-from .value_names import WHILE, with_names, without_names
+from .value_names import WHILE, Name, with_names, without_names
 
 PLACE = "meshwright.place"
 CONSTRAINT = "sdy.sharding_constraint"
@@ -153,7 +153,7 @@ def resolve(operation: Any, attribute: Any, name: str | None = None) -> Any:
             results=[value.type],
             operands=[value],
             attributes={"sharding": ranked(attribute, value.type)},
-            loc=location if name is None else with_names(without_names(location), [(0, name)]),
+            loc=location if name is None else with_names(without_names(location), [Name(0, name)]),
             ip=ir.InsertionPoint(operation),
         )
         value = made.results[0]

@@ -32,7 +32,7 @@ from .spreading.entered import rooms
 from .spreading.flat import Flat
 from .spreading.template import Template
 from .step_graph import edge_attributes, lies_of, spread_graph
-from .value_names import WHILE, all_names, reads
+from .value_names import WHILE, Name, all_names, reads
 
 FILL = "sdy.constant"
 OPERAND = re.compile(r"\.in(\d+)(?=$|/)")
@@ -55,14 +55,17 @@ class Sketch:
         self._flat: list[Flat | None] = []
         self._paths: dict[str, tuple[int | None, Sharding]] = {}
         self._makers: dict[str, list[Made]] = defaultdict(list)
-        self._names: dict[Any, tuple[tuple[int, str], ...]] = {}
+        self._names: dict[Any, tuple[Name, ...]] = {}
         self._noted: set[int] = set()
+        self._swapped: set[tuple[int, str]] = set()  # operations that read the operands of a path in the other order
         self._readers: dict[str, list[Made]] = defaultdict(list)
         with self._module.context:
             for at, (operation, _) in enumerate(nested(self._module)):
-                for number, path in all_names(operation.location):
+                for number, path, is_swapped in all_names(operation.location):
                     if number < len(operation.results):  # else what a function is given, and not made
                         self._makers[path].append((at, number))
+                    if is_swapped:
+                        self._swapped.add((at, path))
                 for position, path in enumerate(reads(operation.attributes)):
                     self._noted.add(at)
                     self._readers[path].append((at, position))
@@ -112,7 +115,7 @@ class Sketch:
         """By path the number of the value, None of one that nothing reads, and its layout where it is whole."""
         found: dict[str, tuple[int | None, Sharding]] = {}
         for at, (operation, _) in enumerate(nested(self._module)):
-            for number, path in all_names(operation.location):
+            for number, path, _ in all_names(operation.location):
                 if number < len(operation.results):
                     found.setdefault(path, (flat.made[at][number], _whole(operation.results[number])))
         return found
@@ -150,9 +153,11 @@ class Sketch:
         """The operations that read the operand of this path, each with its position: noted where one took the place of
         others.
         """
-        position = int(OPERAND.search(path)[1])  # type: ignore[index]
-        named = [at for at, _ in self._makers.get(OPERAND.sub("", path), ())]
-        return self._readers.get(path) or [(at, position) for at in named if at not in self._noted]
+        position, own = int(OPERAND.search(path)[1]), OPERAND.sub("", path)  # type: ignore[index]
+        named = [at for at, _ in self._makers.get(own, ()) if at not in self._noted]
+        return self._readers.get(path) or [
+            (at, 1 - position if (at, own) in self._swapped else position) for at in named
+        ]
 
     def _propagated(
         self, chosen: Mapping[int, NamedSharding], layouts: StepLayouts, placed: DeviceMesh, reading: Reading
@@ -189,7 +194,7 @@ class Sketch:
                 found = (reading.sharding(operation.attributes["sharding"]),)
             elif (said := operation.attributes.get("sdy.sharding")) is not None:
                 found = reading.per_value(said)
-            for number, path in names:
+            for number, path, _ in names:
                 if number < len(operation.results):
                     yield path, (found[number] if number < len(found) else None) or _whole(operation.results[number])
 

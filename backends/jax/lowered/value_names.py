@@ -1,34 +1,45 @@
 """Which of a step's computed values an operation makes: written on the operation's location, around all else.
 
 So it changes nothing of the program, and goes where the operation goes. An operation of several results may make
-several named values, and one of one result that stands for others that computed the same makes theirs too.
+several named values, and one of one result that stands for others that computed the same makes theirs too: of ``a + b``
+and ``b + a`` one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from jaxlib.mlir import ir
 
 from ....planner.operands import operand_path
 
-PREFIX, WHILE = "meshwright.value:", "stablehlo.while"
+PREFIX, WHILE, SWAPPED = "meshwright.value:", "stablehlo.while", "~"
 NOTES, READS = "mhlo.frontend_attributes", "meshwright.reads"
 """Where an operation that took the place of several has the paths of its operands."""
 
 
-def all_names(location: Any) -> tuple[tuple[int, str], ...]:
-    """The numbers of the results that an operation at this location makes with the paths of each, its own first."""
+class Name(NamedTuple):
+    """A path, and the number of the result that it names. Where what has this path reads its two operands in the other
+    order, it is swapped.
+    """
+
+    number: int
+    path: str
+    is_swapped: bool = False
+
+
+def all_names(location: Any) -> tuple[Name, ...]:
+    """The names of the results that an operation at this location makes, of each its own first."""
     if not isinstance(location, ir.NameLoc) or not location.name_str.startswith(PREFIX):
         return ()
     said = (each.partition("=") for each in location.name_str.removeprefix(PREFIX).split(" "))
-    return tuple((int(number), path) for number, _, path in said)
+    return tuple(Name(int(number), path.removesuffix(SWAPPED), path.endswith(SWAPPED)) for number, _, path in said)
 
 
 def value_names(location: Any) -> dict[int, str]:
     """The paths of the values that an operation at this location makes, by the number of its result."""
-    return dict(reversed(all_names(location)))
+    return {name.number: name.path for name in reversed(all_names(location))}
 
 
 def reads(attributes: Mapping[str, Any]) -> tuple[str, ...]:
@@ -44,10 +55,11 @@ def reading(operands: Sequence[tuple[Any, int]]) -> dict[str, Any]:
 
 
 def _read(operation: Any, place: int) -> str:
-    noted, path = reads(operation.attributes), value_names(operation.location).get(0)
+    noted = reads(operation.attributes)
     if noted:
         return noted[place] if place < len(noted) else ""
-    return "" if path is None else operand_path(path, place)
+    own = next((name for name in all_names(operation.location) if not name.number), None)
+    return "" if own is None else operand_path(own.path, 1 - place if own.is_swapped else place)
 
 
 def without_names(location: Any) -> Any:
@@ -55,32 +67,32 @@ def without_names(location: Any) -> Any:
     return location.child_loc if all_names(location) else location
 
 
-def with_names(location: Any, names: Collection[tuple[int, str]]) -> Any:
-    """The location, without names before, with these: numbers of results and paths."""
+def with_names(location: Any, names: Collection[Name]) -> Any:
+    """The location, without names before, with these."""
     if not names:
         return location
-    text = " ".join(f"{number}={path}" for number, path in names)
+    text = " ".join(f"{number}={path}{SWAPPED if is_swapped else ''}" for number, path, is_swapped in names)
     return ir.Location.name(PREFIX + text, location)
 
 
 def name_value(value: Any, path: str) -> None:
     """Writes a path on the operation that makes ``value``; the first one that it is given stays."""
     if not isinstance(value.owner, ir.Block):
-        _name(value.owner.operation, value.result_number, path)
+        _name(value.owner.operation, Name(value.result_number, path))
 
 
 def name_carried(value: Any, path: str) -> None:
     """The same of what a loop carries, on the loop: where ``value`` is the argument of its body, or its result."""
     if isinstance(value.owner, ir.Block):
-        _name(value.owner.owner.operation, value.arg_number, path)
+        _name(value.owner.owner.operation, Name(value.arg_number, path))
     elif value.owner.name == WHILE:
         name_value(value, path)
 
 
-def _name(operation: Any, number: int, path: str, *, beside: bool = False) -> None:
+def _name(operation: Any, name: Name, *, beside: bool = False) -> None:
     names = all_names(operation.location)
-    if (number, path) not in names if beside else number not in dict(names):
-        operation.location = with_names(without_names(operation.location), (*names, (number, path)))
+    if all(each.number != name.number or (beside and each.path != name.path) for each in names):
+        operation.location = with_names(without_names(operation.location), (*names, name))
 
 
 def name_once(operations: Iterable[Any], shared: Container[str]) -> None:
@@ -88,10 +100,10 @@ def name_once(operations: Iterable[Any], shared: Container[str]) -> None:
     seen: set[str] = set()
     for operation in operations:
         names = all_names(operation.location)
-        kept = [(number, path) for number, path in names if path in shared or path not in seen]
+        kept = [name for name in names if name.path in shared or name.path not in seen]
         if len(kept) < len(names):
             operation.location = with_names(without_names(operation.location), kept)
-        seen.update(path for _, path in kept)
+        seen.update(name.path for name in kept)
 
 
 def pass_names(operation: Any, values: Any) -> None:
@@ -100,17 +112,20 @@ def pass_names(operation: Any, values: Any) -> None:
     if not names:
         return
     bare = [not isinstance(v.owner, ir.Block) and v.result_number not in value_names(v.owner.location) for v in values]
-    for number, path in names:
-        if bare[number] and operation.results[number].type == values[number].type:
-            _name(values[number].owner.operation, values[number].result_number, path, beside=True)
+    for name in names:
+        value = values[name.number]
+        if bare[name.number] and operation.results[name.number].type == value.type:
+            _name(value.owner.operation, Name(value.result_number, name.path, name.is_swapped), beside=True)
 
 
 def join_names(operation: Any, same: Any) -> None:
-    """Gives an operation the names of another that computes the same of the same operands, beside its own. Where the
-    other's paths are not those of its operands, the operation's own are noted, if it has any.
+    """Gives an operation the names of another that computes the same of the same operands, beside its own; it may read
+    them in the other order. Where the other's paths are not those of its operands, the operation's own are noted, if it
+    has any.
     """
     if reads(operation.attributes) and not reads(same.attributes):
         own = reading([(same, place) for place in range(len(same.operands))])
         same.attributes[NOTES] = own.get(NOTES, operation.attributes[NOTES])
-    for number, path in all_names(operation.location):
-        _name(same, number, path, beside=True)
+    is_swapped = list(operation.operands) != list(same.operands)
+    for name in all_names(operation.location):
+        _name(same, Name(name.number, name.path, name.is_swapped != is_swapped), beside=True)

@@ -78,7 +78,7 @@ def _say_of_twins(said: _Said, wiring: Wiring, level: Level, solved: LaidOut) ->
             said.settle(path, solved.layouts[copy])
             for place, operand in enumerate(second.operands):
                 lies = solved.wanted.get((number, operand), solved.layouts[operand])
-                for own in operand_paths(second, place, (path,)):
+                for own in operand_paths(first, place, (path,)):
                     said.settle(own, lies)
 
 
