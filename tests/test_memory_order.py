@@ -92,6 +92,43 @@ def test_a_large_products_operands_stand_as_compiled_of_a_losses_gradient() -> N
     assert order_of(w, to_weights, without=(before, to_rows)) == (rows, scores, labels, scale)
 
 
+def test_a_large_products_operands_stand_as_compiled_of_what_is_turned_at_its_end() -> None:
+    """Attention's gradient for queries on v3 is turned once it is multiplied: keys first, then what softmax had, of
+    that the mask, which is spread, last.
+    """
+    w = Writer()
+    mask, keys, scores, greatest = w.arg(512), w.arg(512, 64), w.arg(512, 512), w.arg(512)
+    sums, slope, less = w.arg(512), w.arg(512, 512), w.arg(512)
+    kept = w.spread(mask, 512, 512)
+    grown = w.op("exponential", w.op("subtract", scores, w.spread(greatest, 512, 512, dims=(0,))))
+    share = w.op("divide", slope, w.spread(sums, 512, 512, dims=(0,)))
+    own = w.op("multiply", w.op("add", share, w.spread(less, 512, 512, dims=(0,))), grown)
+    product = w.dot(w.op("multiply", own, kept), keys)
+    w.values.append(Value((64, 512), "f32"))
+    w.ops.append(Op(kind="transpose", operands=(product,), results=(product + 1,), attributes={"permutation": (1, 0)}))
+    assert order_of(w, product + 1) == (keys, slope, scores, less, sums, greatest, mask)
+
+
+def test_what_is_made_of_a_product_stands_before_what_that_multiplies() -> None:
+    """As compiled for v3 of softmax's gradient: the sum over keys of the values' products with what was spread."""
+    w = Writer()
+    values, scores, greatest, slope, scale = w.arg(64, 512), w.arg(512, 512), w.arg(512), w.arg(512, 64), w.arg(512)
+    grown = w.op("exponential", w.op("subtract", scores, w.spread(greatest, 512, 512, dims=(0,))))
+    product = w.dot(slope, values)
+    spread = w.spread(scale, 512, 512, dims=(0,))
+    summed = w.op("multiply", w.op("multiply", product, spread), grown)
+    assert order_of(w, summed) == (scores, scale, greatest, slope, values)
+
+
+def test_rows_are_widened_where_they_are_met_and_spread_last() -> None:
+    """A norm of bf16 rows, as compiled for v3 and v6e: the weights, then the rows, then what is spread."""
+    w = Writer()
+    x, gain, scale, other = w.arg(512, 256), w.arg(256), w.arg(512), w.arg(256, 1024)
+    wide = w.op("convert", x)
+    normed = w.op("multiply", w.op("multiply", wide, w.spread(scale, 512, 256, dims=(0,))), w.spread(gain, 512, 256))
+    assert order_of(w, w.dot(w.op("convert", normed), other))[:2] == (other, x)
+
+
 def order_of(w: Writer, product: int, without: Sequence[int] = ()) -> tuple[int, ...]:
     """The operands of the kernel that ends with a product, of all operations but those that make other values."""
     graph = w.graph(product)

@@ -434,6 +434,25 @@ def test_a_complete_plan_that_does_not_fit() -> None:
     result, _, _ = ask(text='mesh: {a: 8, b: 4}\ntensors: {"**": replicate}\nlimits: {hbm: 5000 B}')
     assert result.status == "infeasible"
     assert result.plan is not None
+    assert "does not fit; as given, a step would take 125" in headline(result)
+    assert "a device would need" in headline(result)
+    assert result.optimum is not None
+
+
+def test_a_complete_plan_that_does_not_fit_is_compared_with_nothing_where_there_is_no_time() -> None:
+    """To search a step is to read it once more, which takes as long as pricing the plan did."""
+
+    def slow(plan: Plan) -> tuple[float, int]:
+        time.sleep(0.2)
+        return by_axes(plan)
+
+    text = 'mesh: {a: 8, b: 4}\ntensors: {"**": replicate}\nlimits: {hbm: 5000 B}'
+    result, solver, _ = ask(slow, text=text, time_limit_s=0.3)
+    assert (result.status, result.optimum, solver.tasks) == ("infeasible", None, [])
+    assert (result.step_time_s, result.gap) == (1 / 8, None)
+    assert result.misfit.missing_bytes > 0
+    assert headline(result).startswith("infeasible: the plan does not fit")
+    json.dumps(result.as_json())
 
 
 def test_infeasible_says_by_how_much_and_what_would_help() -> None:

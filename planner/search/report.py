@@ -18,6 +18,10 @@ def headline(result: SearchResult) -> str:
             "infeasible": f"infeasible: no plan fits, which is proven, {took}",
             "unknown": f"nothing was found {took}, and nothing is proven",
         }.get(result.status, f"{result.status}, {took}")
+    if result.status == "infeasible":
+        needs = binary(result.peak_bytes or 0)
+        given = f"as given, a step would take {duration(result.step_time_s)}, and a device would need {needs}"
+        return f"infeasible: the plan does not fit; {given}; {took}. Predicted."
     gap = "not known" if result.gap is None else f"{result.gap:.2%}"
     time = f"a step takes {duration(result.step_time_s)}, bound {duration(result.bound_s)}, gap {gap}"
     return f"{result.status}: {time}; a device needs {binary(result.peak_bytes or 0)}; {took}. Predicted."

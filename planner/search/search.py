@@ -22,6 +22,8 @@ from .task import Status
 from .tried import Tried
 from .written import Minimise
 
+NO_MESHES = MeshCount(distinct=1, covered=0, impossible=0, tried=0, left_out=0)
+"""Where none was looked at but the one that a plan gives."""
 LONGER = 0.7
 """Of the time after a search's own, that it has as long as nothing is found."""
 
@@ -192,28 +194,42 @@ def _nothing(
 
 def _compared(question: Question, stamp: Stamp, means: Means, clock: Clock, free_mesh: bool) -> SearchResult:
     """The result for a plan without holes: itself, its price, and the optimum that a search without pins finds."""
-    plan = question.plan
+    plan, begin_s = question.plan, clock.elapsed_s
     estimate = question.workload.estimate(plan)
+    own = PricedPlan(plan=plan, estimate=estimate)
     is_free = free_mesh and not question.keeps_mesh
     free = replace(plan, mesh=Mesh(axes=None) if is_free else plan.mesh, rules=(), remat=None)
     asked = replace(question, plan=free)
+    fits = question.limit_bytes is None or own.peak_bytes <= question.limit_bytes
+    if not fits and clock.left_s < clock.elapsed_s - begin_s:  # the step is read once more for a search
+        return _as_given(asked, own, stamp, clock, fits=fits)
     found = answer(asked, means, clock)
-    fits = question.limit_bytes is None or estimate.peak_bytes <= question.limit_bytes
-    bound_s = min(found.bound_s, estimate.step_time_s)
-    status: Status = status_of(estimate.step_time_s, bound_s) if fits else "infeasible"
-    own = PricedPlan(plan=plan, estimate=estimate)
     best = min([*([own] if fits else []), *([found.best] if found.best else [])], key=_time, default=None)
-    optimum = _result(asked, found, best, stamp, clock) if best else None
-    return SearchResult(
-        plan=stamped(question, plan, estimate, bound_s, status, stamp),
-        status=status,
-        estimate=estimate,
-        bound_s=bound_s,
+    return replace(
+        _as_given(asked, own, stamp, clock, found, fits=fits),
         tried_bound_s=min(found.tried_bound_s, estimate.step_time_s),
         candidates=tuple(_row(one) for one in found.tried),
         meshes=_count(found),
-        optimum=optimum,
-        misfit=None if fits else of_plan(asked, own, found.best),
+        optimum=_result(asked, found, best, stamp, clock) if best else None,
+    )
+
+
+def _as_given(
+    asked: Question, own: PricedPlan, stamp: Stamp, clock: Clock, found: Answer | None = None, *, fits: bool
+) -> SearchResult:
+    """The result for a plan without holes, beside what was ``found`` without its pins where there was time for that."""
+    estimate = own.estimate
+    bound_s = min(found.bound_s, estimate.step_time_s) if found else 0.0
+    status: Status = status_of(estimate.step_time_s, bound_s) if fits else "infeasible"
+    return SearchResult(
+        plan=stamped(replace(asked, plan=own.plan), own.plan, estimate, bound_s, status, stamp),
+        status=status,
+        estimate=estimate,
+        bound_s=bound_s if found else None,
+        tried_bound_s=None,
+        candidates=(),
+        meshes=NO_MESHES,
+        misfit=None if fits else of_plan(asked, own, found.best if found else None),
         interrupted=clock.stopped,
         search_s=round(clock.elapsed_s, 3),
     )
