@@ -23,8 +23,8 @@ FIRST = 2
 class Bounding:
     """Bounds what is alike on a board, with so many ``workers``: before it is solved, once there is something that it
     would have to be better than, and time enough. ``solving_s`` is what it took to solve each mesh of one axis less,
-    ``longest_s`` the longest that it took to bound several, ``given_s`` what the last had, ``ended`` those that the time
-    ended.
+    ``longest_s`` the longest that it took to bound several, ``given_s`` what the last was given, ``ended`` those that
+    the time ended.
     """
 
     board: Board
