@@ -98,6 +98,7 @@ class Apart:
     filled: Collection[int] = ()
     packed: Collection[int] = ()
     far: Collection[int] = ()
+    at_once: Collection[int] = ()
     bare: Collection[int] = ()
     across: Collection[int] = ()
     cut: Mapping[Shape, int] = field(default_factory=dict)
@@ -138,7 +139,8 @@ def price_at(
     step = apart or Apart(given=graph.arguments, left=graph.results, edge=(*graph.arguments, *graph.results))
     of = speed.coefficients
     held = graph.arguments if speed.products_near else ()  # else what is near is known better (v5p)
-    residence = Residence(of, idle=idle, leaving=copied_out, given=held, near=near, far=step.far)
+    far = {*step.far, *(() if speed.products_near else step.at_once)}
+    residence = Residence(of, idle=idle, leaving=copied_out, given=held, near=near, far=far)
     if speed.is_gpu:
         relaid = Relaid(graph) if apart is None else None
         results = frozenset(step.left) - copied_out.keys()
