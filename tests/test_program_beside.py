@@ -77,6 +77,12 @@ def test_shared_work_is_all_of_it_in_order_whatever_becomes_of_the_fork(fails: s
 
 
 @LINUX
+def test_a_fork_that_never_answers_is_not_waited_for() -> None:
+    soon = "import meshwright.planner.program.pricing.beside as beside\nbeside.LEAST_S = 0.5\n"
+    assert run(soon + SHARED.format(fails="time.sleep(600)").lstrip()) == "1\n"
+
+
+@LINUX
 def test_a_program_built_with_help_is_the_same() -> None:
     run(HELPED)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import pickle
+import select
 import signal
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
@@ -14,14 +16,18 @@ T = TypeVar("T")
 
 TOKEN_BYTES = 4
 MOST = 2**14  # so that a pipe holds all tokens at once
+LEAST_S, PATIENT = 5.0, 4.0
+"""How long the fork is waited for, whose last number is left once this process has none: so much, and so many times as
+long as this one worked. One that never answers was seen once in a hundred searches or so.
+"""
 
 
 def shared(work: Callable[[int], T], count: int) -> list[T]:
     """``work`` of every number below ``count``, which must hang on nothing else and can be pickled.
 
     A fork of this process, where there is a core for it, takes one number after the other, as this one does: those that
-    take longest should come first. This process must have no threads that hold locks. Where the fork fails, all is
-    done here.
+    take longest should come first. This process must have no threads that hold locks. Where the fork fails, or does not
+    answer, all is done here.
     """
     if not 1 < count <= MOST or sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2:
         return [work(number) for number in range(count)]
@@ -45,8 +51,11 @@ def _found(work: Callable[[int], T], count: int) -> dict[int, T]:
         os.close(answers)  # or it would wait for itself to read what it answers
         _answer(work, tokens, answering, parent)
     os.close(answering)
+    begin_s = time.monotonic()
     try:
-        return _taken(work, tokens) | _received(answers) if other is not None else {}
+        own = _taken(work, tokens) if other is not None else {}
+        patience_s = LEAST_S + PATIENT * (time.monotonic() - begin_s)
+        return own | _received(answers, patience_s) if other is not None else {}
     finally:
         os.close(tokens)
         os.close(answers)
@@ -80,8 +89,10 @@ def _answer(work: Callable[[int], T], tokens: int, answering: int, parent: int) 
     os._exit(0)
 
 
-def _received(answers: int) -> dict[int, T]:
-    """What the fork found; nothing where it failed."""
+def _received(answers: int, patience_s: float) -> dict[int, T]:
+    """What the fork found; nothing where it failed, or does not answer in time."""
+    if not select.select([answers], [], [], patience_s)[0]:
+        return {}
     with os.fdopen(os.dup(answers), "rb") as stream, suppress(EOFError, pickle.UnpicklingError):
         found: dict[int, T] = pickle.load(stream)
         return found
