@@ -138,3 +138,11 @@ def test_columns_are_cut_meanwhile_where_a_row_of_lanes_begins_with_them(
 def test_one_number_of_each_row_is_added_up_to_lie_with_others(chip: str, compiled: float) -> None:
     found = microseconds(chip, lambda x, y: x[:, 0] * y, shape(16384, 256), shape(16384))
     assert found == pytest.approx(compiled, rel=0.15)
+
+
+@pytest.mark.parametrize("layout", ["A@x B", "A B@x", "replicate"])
+@pytest.mark.parametrize("out", ["C@x D", "C D@x", "replicate"])
+def test_parts_that_the_partitioner_cuts_out_of_slices_are_priced(layout: str, out: str) -> None:
+    text = f"meshwright: 1\ntopology: v4:2x2x1\nmesh: {{x: 8}}\ntensors:\n  x: {layout}\n  w: replicate\n  out: {out}\n"
+    args = (shape(2048, 1024), shape(1024, 256))
+    assert mw.estimate(mw.loads(text), lambda x, w: jnp.tanh(x[:8] @ w), args).compute_s > 0

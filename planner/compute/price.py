@@ -174,7 +174,11 @@ def price_at(
     ranked = Ranked(graph, of, given, step.left) if speed.edge > 1 and not kinds.isdisjoint(RANKS) else None
     joined = Joined(program, speed.coefficients) if speed.edge > 1 and looks_up else None
     across = cut_across(graph, of) if apart is None and has_bodies and speed.edge > 1 else {}
-    lanes = CutLanes(program, of, speed.edge) if graph.names and speed.edge > 1 and not kinds.isdisjoint((SLICE, CUT)) else None
+    lanes = (
+        CutLanes(program, of, speed.edge)
+        if graph.names and speed.edge > 1 and not kinds.isdisjoint((SLICE, CUT))
+        else None
+    )
     inside = filled(graph, is_wide=speed.edge >= WIDE_EDGE) if speed.edge > 1 and looks_up else frozenset[int]()
     inside = inside.union(step.filled)
     awaited: dict[int, Kernel] = {}

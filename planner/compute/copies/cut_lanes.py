@@ -51,7 +51,7 @@ class CutLanes:
         found = {op.results[0]: _cut_of(graph.shape(op.operands[0]), graph.shape(op.results[0])) for op in ops}
         self._cuts = {part: cut for part, cut in found.items() if cut is not None}
         self._wholes = {op.results[0]: op.operands[0] for op in ops}
-        sliced = [(op, _lanes_of(graph, op)) for op in ops if op.kind == CUT]
+        sliced = [(op, _lanes_of(graph, op)) for op in ops if "start_indices" in op.attributes]
         self._columns = {op.results[0] for op, lanes in sliced if graph.shape(op.results[0])[lanes] == 1}
         self._begins = {op.results[0] for op, lanes in sliced if op.attributes["start_indices"][lanes] % LANES == 0}
         self._multiplied = _only_multiplied(program) if self._cuts else frozenset[int]()

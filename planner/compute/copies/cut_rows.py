@@ -26,6 +26,7 @@ from ..work import FREE, LANES, LOOP, PRODUCT, REGISTER_ELEMENTS, SUBLANES, WORD
 from .turning import Side, sides_cycles
 
 CUT, RESHAPE = "slice", "reshape"
+BEGIN, END = "start_indices", "limit_indices"
 
 WHOLE_BYTES = 7_100_000
 """How much a slice reads and leaves that passes as one window, seen on v4 and v5e."""
@@ -51,7 +52,7 @@ class CutRows:
         self._graph, self._of, self._apart = program.graph, of, apart
         self._least = least = 2 if manner_of(of) is FIRST else 1
         self._takes_whole = manner_of(of) is PAIRED or not of.near_read_share
-        ops = [op for op in program.graph.of_kind(CUT) if op.operands[0] in given]
+        ops = [op for op in program.graph.of_kind(CUT) if op.operands[0] in given and BEGIN in op.attributes]
         found = {op.results[0]: (op, rows_cut(program.graph, op, least)) for op in ops}
         self._cuts = {part: (op, rows) for part, (op, rows) in found.items() if rows is not None}
         self.wholes = frozenset(op.operands[0] for op, _ in self._cuts.values())
@@ -164,7 +165,7 @@ class CutRows:
 
 
 def _key(op: Op) -> tuple[object, ...]:
-    return op.operands[0], op.attributes["start_indices"], op.attributes["limit_indices"]
+    return op.operands[0], op.attributes[BEGIN], op.attributes[END]
 
 
 def rows_cut(graph: Graph, op: Op, least: int) -> Rows | None:
@@ -206,7 +207,7 @@ def _height(rows: int, bits: int, least: int) -> int:
 
 def _touched(op: Op, part: Value, dim: int, tall: int) -> int:
     """The rows of the tiles that a slice touches."""
-    first, last = (op.attributes[name][dim] for name in ("start_indices", "limit_indices"))
+    first, last = (op.attributes[name][dim] for name in (BEGIN, END))
     if last - first != part.shape[dim]:
         first, last = 0, part.shape[dim]
     return round_up(last, tall) - first // tall * tall
