@@ -149,10 +149,19 @@ def price_at(
     looks_up, given, images = not kinds.isdisjoint(LOOK_UP), step.given, step.images
     tables = None if apart is None else apart.tables
     rowwise = Rowwise(graph, speed.coefficients, tables, step.edge) if looks_up or step.tables else None
+    is_step = speed.edge > 1 and (bool(graph.names) or apart is not None)
     convolved = None
     if images or CONVOLUTION in kinds or ("while" in kinds and looped_images(graph)):
         convolved = Convolved(
-            graph, of, speed.edge, in_loop=trips > 0, given=given, known=images, across=step.across, places=step.cut
+            graph,
+            of,
+            speed.edge,
+            in_loop=trips > 0,
+            given=given,
+            known=images,
+            across=step.across,
+            places=step.cut,
+            left=step.left if is_step and apart is None else (),
         )
     borrowed = step.lent if apart is not None or not graph.names else lent(graph)
     updated = Updated(graph, speed.coefficients, borrowed) if borrowed and speed.edge > 1 else None
@@ -165,7 +174,6 @@ def price_at(
         Patches(graph, speed.coefficients, apart=apart is not None) if "transpose" in kinds and speed.edge > 1 else None
     )
     growth = growth_of(graph) if speed.edge > 1 and not kinds.isdisjoint(GROWING) else {}
-    is_step = speed.edge > 1 and (bool(graph.names) or apart is not None)
     tiles = CutRows(program, of, given, apart=apart is not None) if is_step and CUT in kinds else None
     few = few_rows(graph, whole) if speed.edge > 1 else {}
     few = {value: times for value, times in few.items() if value not in tiles.wholes} if tiles and few else few
