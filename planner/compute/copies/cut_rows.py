@@ -131,9 +131,9 @@ class CutRows:
         rows, lanes = tiled(whole, self._least) or (0, 0)
         read = _laid(whole, rows, lanes, self._least)
         made = padded_elements(whole.shape)
-        sides = [Side(each / REGISTER_ELEMENTS, each * WORD_BYTES) for each in (read, made)]
+        one, other = (Side(each / REGISTER_ELEMENTS, each * WORD_BYTES) for each in (read, made))
         is_near = made * whole.bits // 8 <= self._of.held_near_bytes
-        return sides_cycles(*sides, self._of, read_near=False, made_near=is_near)
+        return sides_cycles(one, other, self._of, read_near=False, made_near=is_near)
 
     def _cutting_cycles(self, op: Op, rows: Rows) -> float:
         """Cycles of a slice that others than the step read."""
@@ -190,7 +190,7 @@ def tiled(value: Value, least: int) -> tuple[int, int] | None:
     shape = value.shape
     dims = [dim for dim in reversed(range(len(shape))) if shape[dim] > 1]
     pairs = [(rows, lanes) for lanes in dims for rows in dims if rows != lanes]
-    return min(pairs, key=lambda pair: _laid(value, *pair, least), default=None)
+    return min(pairs, key=lambda pair: _laid(value, pair[0], pair[1], least), default=None)
 
 
 def _laid(value: Value, rows: int, lanes: int, least: int) -> int:
@@ -207,7 +207,7 @@ def _height(rows: int, bits: int, least: int) -> int:
 
 def _touched(op: Op, part: Value, dim: int, tall: int) -> int:
     """The rows of the tiles that a slice touches."""
-    first, last = (op.attributes[name][dim] for name in (BEGIN, END))
+    first, last = (int(op.attributes[name][dim]) for name in (BEGIN, END))
     if last - first != part.shape[dim]:
         first, last = 0, part.shape[dim]
     return round_up(last, tall) - first // tall * tall
