@@ -26,6 +26,7 @@ from .copies.batch_rows import BatchRows
 from .copies.caches import few_rows, through_few_rows
 from .copies.cut_across import cut_across
 from .copies.cut_lanes import CutLanes
+from .copies.cut_rows import CUT, CutRows
 from .copies.few_rows import cut_for_products, lying_whole, tile_by_tile
 from .copies.joined import Joined
 from .copies.patches import Patches
@@ -150,10 +151,19 @@ def price_at(
     looks_up, given, images = not kinds.isdisjoint(LOOK_UP), step.given, step.images
     tables = None if apart is None else apart.tables
     rowwise = Rowwise(graph, speed.coefficients, tables, step.edge) if looks_up or step.tables else None
+    is_step = speed.edge > 1 and (bool(graph.names) or apart is not None)
     convolved = None
     if images or CONVOLUTION in kinds or ("while" in kinds and looped_images(graph)):
         convolved = Convolved(
-            graph, of, speed.edge, in_loop=trips > 0, given=given, known=images, across=step.across, places=step.cut
+            graph,
+            of,
+            speed.edge,
+            in_loop=trips > 0,
+            given=given,
+            known=images,
+            across=step.across,
+            places=step.cut,
+            left=step.left if is_step and apart is None else (),
         )
     borrowed = step.lent if apart is not None or not graph.names else lent(graph)
     updated = Updated(graph, speed.coefficients, borrowed) if borrowed and speed.edge > 1 else None
@@ -166,13 +176,19 @@ def price_at(
         Patches(graph, speed.coefficients, apart=apart is not None) if "transpose" in kinds and speed.edge > 1 else None
     )
     growth = growth_of(graph) if speed.edge > 1 and not kinds.isdisjoint(GROWING) else {}
+    tiles = CutRows(program, of, given, apart=apart is not None) if is_step and CUT in kinds else None
     few = few_rows(graph, whole) if speed.edge > 1 else {}
+    few = {value: times for value, times in few.items() if value not in tiles.wholes} if tiles and few else few
     laid = BatchRows(graph, of) if trips and speed.edge > 1 and UPDATE in kinds else None
     few |= laid.growth if laid else {}
     ranked = Ranked(graph, of, given, step.left) if speed.edge > 1 and not kinds.isdisjoint(RANKS) else None
     joined = Joined(program, speed.coefficients) if speed.edge > 1 and looks_up else None
     across = cut_across(graph, of) if apart is None and has_bodies and speed.edge > 1 else {}
-    lanes = CutLanes(program, of, speed.edge) if graph.names and speed.edge > 1 and SLICE in kinds else None
+    lanes = (
+        CutLanes(program, of, speed.edge)
+        if graph.names and speed.edge > 1 and not kinds.isdisjoint((SLICE, CUT))
+        else None
+    )
     inside = filled(graph, is_wide=speed.edge >= WIDE_EDGE) if speed.edge > 1 and looks_up else frozenset[int]()
     inside = inside.union(step.filled)
     awaited: dict[int, Kernel] = {}
@@ -241,6 +257,10 @@ def price_at(
             work = tile_by_tile(graph, kernel, work, tiled or whole) if tiled or whole else work
             if lanes:
                 work = Work(kind=FREE) if cutting and lanes.only_cuts(kernel) else lanes.through_rows(kernel, work)
+            if tiles:
+                rows_cut, near_parts = tiles.cycles(kernel)
+                more, here = more + rows_cut, (*here, *near_parts)
+                work = tiles.through_tiles(kernel, work, near_parts)
             more += laid.extra_cycles(kernel, work) if laid else 0.0
             if inside and kernel.writes and inside.issuperset(kernel.writes):
                 work, rows = Work(kind=FREE), 0.0

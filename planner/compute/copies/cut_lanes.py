@@ -6,7 +6,8 @@ part's shape (results, other arguments, what products make) needs it the other w
 own and copied, once for all that read it. What only adds the part up or multiplies it cuts it in passing, and reads
 whole rows of lanes. Seen on v3, v4, v5e, v5p and v6e, of float32 and bfloat16, with 8 to 192 of 128 to 1024 columns of
 128 to 65536 rows: 64 of 256 columns of 16384 rows of float32 take 38708 and 29740 cycles on v3, 56977 and 17344 on v4,
-22852 and 400 on v5e, 10732 and 7522 on v5p, 5768 and 400 on v6e.
+22852 and 400 on v5e, 10732 and 7522 on v5p, 5768 and 400 on v6e. A slice that the step itself takes is brought near
+while other kernels run if a row of lanes begins with it, and one number of each row is added up to lie with others.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ...fusion.nature import ELEMENTWISE, PRODUCTS, SLICE, VIEWS
+from ...graph import Graph, Op
 from ...kernels import Kernel, Program
 from ..coefficients import Coefficients
 from ..cycles import cycles_of
@@ -24,6 +26,7 @@ from ..work import LANES, LOOP, REGISTER_ELEMENTS, SUBLANES, WORD_BYTES, Work, p
 from .turning import Side, sides_cycles
 
 KEEPING = ELEMENTWISE | VIEWS
+CUT = "slice"
 
 LEAST_ROOM, PAIRED_ROOM = 0.99, 1.25
 """How much of the vector memory that is given to values a part may take beside the whole: on v5e and v6e, on v5p."""
@@ -44,10 +47,13 @@ class CutLanes:
     def __init__(self, program: Program, of: Coefficients, edge: int) -> None:
         self._graph, self._of, self._edge = program.graph, of, edge
         graph, given = program.graph, frozenset(program.graph.arguments)
-        ops = [op for op in graph.of_kind(SLICE) if op.operands[0] in given and "step" not in op.attributes]
+        ops = [op for op in graph.of_kind(SLICE, CUT) if op.operands[0] in given and _is_plain(op)]
         found = {op.results[0]: _cut_of(graph.shape(op.operands[0]), graph.shape(op.results[0])) for op in ops}
         self._cuts = {part: cut for part, cut in found.items() if cut is not None}
         self._wholes = {op.results[0]: op.operands[0] for op in ops}
+        sliced = [(op, _lanes_of(graph, op)) for op in ops if "start_indices" in op.attributes]
+        self._columns = {op.results[0] for op, lanes in sliced if graph.shape(op.results[0])[lanes] == 1}
+        self._begins = {op.results[0] for op, lanes in sliced if op.attributes["start_indices"][lanes] % LANES == 0}
         self._multiplied = _only_multiplied(program) if self._cuts else frozenset[int]()
         parts = ((kernel, part) for kernel in program.kernels for part in self._parts(kernel))
         self._turned = {self._key(part) for kernel, part in parts if self._meets_others(kernel, part)}
@@ -81,11 +87,12 @@ class CutLanes:
             return work
         read = {whole: self._cuts[part].read * self._graph.values[part].bits // 8 for whole, part in parts.items()}
         sized = zip(kernel.reads, work.reads, strict=True)
+        columns = sum(self._cuts[part].laid for part in parts.values() if part in self._columns)
         growth = max(self._cuts[part].laid / padded_elements(self._graph.shape(part)) for part in parts.values())
         return replace(
             work,
             reads=tuple([max(size, read.get(value, 0)) for value, size in sized]),
-            spill_bytes=int(work.spill_bytes * growth),
+            spill_bytes=max(int(work.spill_bytes * growth), columns * WORD_BYTES),
             space_bytes=int(work.space_bytes * growth),
             registers=work.registers * growth,
         )
@@ -105,6 +112,8 @@ class CutLanes:
         """
         values, passed = self._graph.values, {part}
         size = values[part].num_elements
+        if part in self._columns and size == max(values[part].shape):
+            return False  # numbers by themselves are added up to lie otherwise
         for op in map(self._graph.ops.__getitem__, kernel.ops):
             if op.kind in KEEPING and not passed.isdisjoint(op.operands):
                 if any(value in kernel.reads and values[value].num_elements == size for value in op.operands):
@@ -132,10 +141,24 @@ class CutLanes:
         is_left_near = is_near and (is_word or not of.common_bytes)
         cutting = cycles_of(work, (fetched,), (is_left_near,), self._edge, of).total
         cutting += of.common_write_cycles * num_bytes * is_left_near  # alone it waits for that memory (v4)
+        begins, is_all = part in self._begins, whole_bytes <= num_bytes
+        if begins and (is_near or is_all):
+            cutting = 0.0  # brought near while others run, or all that lies there
+        read_near = is_near and not (begins and is_all)
         copying = sides_cycles(
-            _side(cut.laid), _side(padded_elements(held.shape)), of, read_near=is_near, made_near=made_near
+            _side(cut.laid), _side(padded_elements(held.shape)), of, read_near=read_near, made_near=made_near
         )
         return cutting + copying, made_near
+
+
+def _lanes_of(graph: Graph, op: Op) -> int:
+    """The dim on the lanes of what an operation cuts."""
+    return (_tiled(graph.shape(op.operands[0])) or (0, 0))[1]
+
+
+def _is_plain(op: Op) -> bool:
+    """Whether an operation cuts out a part without gaps, in no loop of permutes."""
+    return "step" not in op.attributes and max(op.attributes.get("strides", ()), default=1) == 1
 
 
 def _only_multiplied(program: Program) -> frozenset[int]:
