@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 from meshwright.planner.catalogue import catalogue
+from meshwright.planner.compute.apart import Apart
 from meshwright.planner.compute.cycles import cycles_of
 from meshwright.planner.compute.images.convolved import Convolved
 from meshwright.planner.compute.images.given_parts import GivenParts, laid_as
-from meshwright.planner.compute.price import Apart, price_at
+from meshwright.planner.compute.price import price_at
 from meshwright.planner.compute.single_ops import packing_seconds
 from meshwright.planner.compute.speed import speed_of
 from meshwright.planner.compute.work import work_of

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 
 from ..graph import Graph
 from ..images import CONVOLUTION
 from ..kernels import Kernel
+from .work import FREE, PRODUCT, WORD_BYTES, Work
 
 COMPARE = "compare"
 
@@ -30,3 +32,26 @@ def compares(graph: Graph, kernel: Kernel) -> bool:
     """Whether a kernel only compares one array's numbers: the compiler does that of a product's as it makes them."""
     arrays = [size for value in kernel.reads if (size := graph.values[value].num_elements) > 1]
     return len(kernel.writes) == 1 and arrays == [graph.values[kernel.writes[0]].num_elements]
+
+
+class Masks:
+    """Which kernels of a program make what is above zero of products, or leave that to others. Of kernels ``apart`` all
+    arguments are what products make, but for what is ``bare``; ``packed`` is what kernels of their own make bits of.
+    """
+
+    def __init__(self, graph: Graph, packed: Collection[int], bare: Collection[int], *, is_apart: bool) -> None:
+        self._graph, self._twice = graph, set(packed)
+        self._made = given_arrays(graph) - self._twice - set(bare) if is_apart else set[int]()
+
+    def done(self, kernel: Kernel, work: Work) -> tuple[Work, Work | None]:
+        """The work of a kernel as it is done, and what it takes besides; a mask is what products leave beside."""
+        if work.kind == PRODUCT:
+            twice = packed_apart(self._graph, kernel)
+            self._made.update({*kernel.writes} - twice)
+            self._twice |= twice
+        elif self._graph.ops[kernel.ops[-1]].kind == COMPARE and compares(self._graph, kernel):
+            if not self._made.isdisjoint(kernel.reads):
+                return Work(kind=FREE), None
+            if not self._twice.isdisjoint(kernel.reads):
+                return work, Work(kind=work.kind, writes=work.writes, spill_bytes=WORD_BYTES * sum(work.writes))
+        return work, None

@@ -11,9 +11,10 @@ from ..graph import Graph, Op, Value
 from ..images import Image
 from ..kernels import Kernel, Program
 from ..kinds import COPIED_IN_ORDER, ROWS, TURNED_COPY
+from .apart import Apart, Shape
 from .compared import COMPARE
 from .images.gathered_features import features_cycles
-from .price import Apart, Shape, price_at
+from .price import price_at
 from .speed import Speed
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from ...compute.apart import Apart
 from ...compute.copies.relaid import Copied, renamed_copies
 from ...compute.loops import Staying, renamed
-from ...compute.price import Apart
 from .seen import Seen, Shape, parts, places
 
 

@@ -9,7 +9,8 @@ from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from ....dsl.records import record
-from ...compute.price import Apart, price_at
+from ...compute.apart import Apart
+from ...compute.price import price_at
 from ...compute.scaled import Scaled, scaled
 from ...compute.speed import Speed
 from ...compute.work import REGISTER_ELEMENTS, Work, padded_bytes, work_of
