@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from .graph import Graph, Op
 from .ranked import RANKS
 
+PAIR = 2
 TURN = re.compile(r"(.*)/(\d+)$")
 OPERAND = re.compile(r"\.in\d+(?=$|/)")
 OF_SEVERAL = re.compile(r"(\.\d+)\.\d+$")
@@ -31,7 +32,7 @@ def operand_paths(op: Op, place: int, paths: Sequence[str]) -> tuple[str, ...]:
     """The paths of an operand of an operation with these."""
     if op.origin.reads:
         return tuple(filter(None, op.origin.reads[place : place + 1]))
-    swapped = op.origin.swapped
+    swapped = op.origin.swapped if len(op.operands) == PAIR else ()
     return tuple(operand_path(path, 1 - place if path in swapped else _place(op, place)) for path in paths)
 
 

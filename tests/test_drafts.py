@@ -436,3 +436,32 @@ def test_of_what_is_computed_in_either_order_both_paths_say_what_they_read() -> 
         "sine": ("ops/either/mul.0.in0", "ops/either/mul.1.in1"),
         "cosine": ("ops/either/mul.0.in1", "ops/either/mul.1.in0"),
     }
+
+
+def test_a_constant_that_is_put_last_changes_no_path_of_what_is_read() -> None:
+    """XLA has constants behind what they are combined with, and ``2 * a`` and ``a * 2`` once."""
+
+    def scaled(x: jax.Array) -> jax.Array:
+        a = jnp.sin(x)
+        return jnp.tanh(jnp.full_like(a, 3) * a) + jnp.exp(a * jnp.full_like(a, 3))
+
+    drafts = Drafts(scaled, [jax.ShapeDtypeStruct((64, 32), jnp.float32)])
+    graph = drafts.graph(loads("meshwright: 1\ntopology: v3:2x2\nmesh: {x: 8}\n"))
+    makers = {value: op for op in graph.ops for value in op.results}
+    [(op, paths)] = [(graph.ops[n], own) for n, own in readers_of(graph).items() if graph.ops[n].kind == "multiply"]
+    [place] = [place for place, value in enumerate(op.operands) if makers[value].kind == "sine"]
+    assert operand_paths(op, place, paths) == ("ops/scaled/mul.0.in1", "ops/scaled/mul.1.in0")
+
+
+def test_what_a_predicate_chooses_has_no_operand_that_there_is_not() -> None:
+    """``mask * x`` and ``x * mask`` are one choice, of three operands."""
+
+    def masked(x: jax.Array) -> jax.Array:
+        mask = (x > 0).astype(x.dtype)
+        return jnp.tanh(mask * x) + jnp.exp(x * mask)
+
+    drafts = Drafts(masked, [jax.ShapeDtypeStruct((64, 32), jnp.float32)])
+    graph = drafts.graph(loads("meshwright: 1\ntopology: v3:2x2\nmesh: {x: 8}\n"))
+    [(op, paths)] = [(graph.ops[n], own) for n, own in readers_of(graph).items() if graph.ops[n].kind == "select"]
+    said = [path for place in range(len(op.operands)) for path in operand_paths(op, place, paths)]
+    assert said and all(re.search(r"\.in\d$", path) for path in said)

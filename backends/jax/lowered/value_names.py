@@ -14,7 +14,7 @@ from jaxlib.mlir import ir
 
 from ....planner.operands import operand_path
 
-PREFIX, WHILE, SWAPPED = "meshwright.value:", "stablehlo.while", "~"
+PREFIX, WHILE, SWAPPED, PAIR = "meshwright.value:", "stablehlo.while", "~", 2
 NOTES, READS = "mhlo.frontend_attributes", "meshwright.reads"
 """Where an operation that took the place of several has the paths of its operands."""
 
@@ -50,8 +50,12 @@ def reads(attributes: Mapping[str, Any]) -> tuple[str, ...]:
 
 def reading(operands: Sequence[tuple[Any, int]]) -> dict[str, Any]:
     """What notes of an operation whose operands it reads in the place of others: operations, and which of theirs."""
-    text = " ".join(_read(operation, place) for operation, place in operands)
-    return {NOTES: ir.DictAttr.get({READS: ir.StringAttr.get(text)})} if text.strip() else {}
+    paths = [_read(operation, place) for operation, place in operands]
+    return {NOTES: _noted(paths)} if any(paths) else {}
+
+
+def _noted(paths: Iterable[str]) -> Any:
+    return ir.DictAttr.get({READS: ir.StringAttr.get(" ".join(paths))})
 
 
 def _read(operation: Any, place: int) -> str:
@@ -59,7 +63,7 @@ def _read(operation: Any, place: int) -> str:
     if noted:
         return noted[place] if place < len(noted) else ""
     own = next((name for name in all_names(operation.location) if not name.number), None)
-    return "" if own is None else operand_path(own.path, 1 - place if own.is_swapped else place)
+    return "" if own is None else operand_path(own.path, 1 - place if own.is_swapped and place < PAIR else place)
 
 
 def without_names(location: Any) -> Any:
@@ -107,7 +111,9 @@ def name_once(operations: Iterable[Any], shared: Container[str]) -> None:
 
 
 def pass_names(operation: Any, values: Any) -> None:
-    """Names ``values``, which take the place of an operation's results, as those are, if they have no names."""
+    """Names ``values``, which take the place of an operation's results, as those are, if they have no names. Of what
+    has not two operands none are swapped.
+    """
     names = all_names(operation.location)
     if not names:
         return
@@ -115,7 +121,16 @@ def pass_names(operation: Any, values: Any) -> None:
     for name in names:
         value = values[name.number]
         if bare[name.number] and operation.results[name.number].type == value.type:
-            _name(value.owner.operation, Name(value.result_number, name.path, name.is_swapped), beside=True)
+            is_swapped = name.is_swapped and len(value.owner.operands) == PAIR
+            _name(value.owner.operation, Name(value.result_number, name.path, is_swapped), beside=True)
+
+
+def swap_names(operation: Any) -> None:
+    """Says that an operation's two operands were exchanged, of its names and of what is noted of them."""
+    names = [name._replace(is_swapped=not name.is_swapped) for name in all_names(operation.location)]
+    operation.location = with_names(without_names(operation.location), names)
+    if noted := reads(operation.attributes):
+        operation.attributes[NOTES] = _noted(reversed(noted))
 
 
 def join_names(operation: Any, same: Any) -> None:
@@ -123,9 +138,9 @@ def join_names(operation: Any, same: Any) -> None:
     them in the other order. Where the other's paths are not those of its operands, the operation's own are noted, if it
     has any.
     """
-    if reads(operation.attributes) and not reads(same.attributes):
-        own = reading([(same, place) for place in range(len(same.operands))])
-        same.attributes[NOTES] = own.get(NOTES, operation.attributes[NOTES])
     is_swapped = list(operation.operands) != list(same.operands)
+    if (noted := reads(operation.attributes)) and not reads(same.attributes):
+        own = reading([(same, place) for place in range(len(same.operands))])
+        same.attributes[NOTES] = own.get(NOTES, _noted(reversed(noted) if is_swapped else noted))
     for name in all_names(operation.location):
         _name(same, Name(name.number, name.path, name.is_swapped != is_swapped), beside=True)

@@ -10,7 +10,7 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from ..attributes import plain
-from ..value_names import reading, without_names
+from ..value_names import reading, swap_names, without_names
 from .rewriter import Number, Rewriter, is_floating, is_used_once, maker, shape_of, splat_of
 
 ADD, MULTIPLY, NEGATE = "stablehlo.add", "stablehlo.multiply", "stablehlo.negate"
@@ -59,6 +59,7 @@ def combine(op: Any, rewriter: Rewriter) -> bool:
             return True
     if numbers[0] is not None and numbers[1] is None:
         op.operands[0], op.operands[1] = right, left
+        swap_names(op)
     if op.name == MULTIPLY:
         return _choose(op, rewriter)
     return op.name == ADD and _add_to_scatter(op, rewriter)
