@@ -84,6 +84,20 @@ def test_it_is_cut_before_what_is_computed_of_it_and_added_up_in_passing(
 
 
 @pytest.mark.parametrize(
+    ("chip", "step", "compiled"),
+    [
+        ("v3", lambda x: jnp.tanh(x[:, 1, :64]) * 2, 37.6),
+        ("v3", lambda x: x[:, 1, :64].sum(-1), 21.4),
+        ("v4", lambda x: x[:, 1, :64].sum(-1), 19.7),
+        ("v5e", lambda x: jnp.tanh(x[:, 1, :64]) * 2, 15.0),
+        ("v5e", lambda x: x[:, 1, :64].sum(-1), 14.2),
+    ],
+)
+def test_what_is_cut_along_rows_and_lanes_is_cut_once(chip: str, step: Callable[..., Any], compiled: float) -> None:
+    assert microseconds(chip, step, shape(1024, 8, 512)) == pytest.approx(compiled, rel=0.11)
+
+
+@pytest.mark.parametrize(
     ("chip", "compiled"), [("v3", 125.8), ("v4", 121.1), ("v5e", 107.0), ("v5p", 40.8), ("v6e", 69.5)]
 )
 def test_all_tiles_are_read_that_a_slice_touches(chip: str, compiled: float) -> None:

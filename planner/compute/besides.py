@@ -94,14 +94,17 @@ class Besides:
         self._whole = lying_whole(graph, step.given, of) if is_tiled else frozenset[int]()
         self._patches = Patches(graph, of, apart=is_apart) if TRANSPOSE in kinds and is_tiled else None
         self._growth = growth_of(graph) if is_tiled and not kinds.isdisjoint(GROWING) else {}
-        tiles = self._tiles = CutRows(program, of, step.given, apart=is_apart) if is_step and CUT in kinds else None
+        cuts_lanes = graph.names and is_tiled and not kinds.isdisjoint((SLICE, CUT))
+        lanes = self._lanes = CutLanes(program, of, speed.edge) if cuts_lanes else None
+        in_lanes = lanes.parts if lanes else ()
+        cuts_rows = is_step and CUT in kinds
+        tiles = CutRows(program, of, step.given, apart=is_apart, lanes=in_lanes) if cuts_rows else None
+        self._tiles = tiles
         few = few_rows(graph, self._whole) if is_tiled else {}
         few = {value: times for value, times in few.items() if value not in tiles.wholes} if tiles and few else few
         self._laid = BatchRows(graph, of) if trips and is_tiled and UPDATE in kinds else None
         self._few = few | (self._laid.growth if self._laid else {})
         self._across = {} if is_apart or not (has_bodies and is_tiled) else cut_across(graph, of)
-        cuts_lanes = graph.names and is_tiled and not kinds.isdisjoint((SLICE, CUT))
-        self._lanes = CutLanes(program, of, speed.edge) if cuts_lanes else None
         self._masks = Masks(graph, step.packed, step.bare, is_apart=is_apart)
 
     def looped(self, op: Op) -> tuple[frozenset[int], frozenset[int]]:
@@ -182,7 +185,7 @@ class Besides:
         if self._tiles:
             rows, near_parts = self._tiles.cycles(kernel)
             work = self._tiles.through_tiles(kernel, work, near_parts)
-            cutting, parts = cutting + rows, (*parts, *near_parts)
+            cutting, parts = max(cutting, rows), (*parts, *near_parts)  # of what is cut along both one
         return work, cutting, parts
 
     def _cycles(self, work: Work, reads: Collection[bool], writes: Collection[bool]) -> float:

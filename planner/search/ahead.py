@@ -16,7 +16,7 @@ from .written import Written
 
 SEVERAL = 2  # candidates solved, before the best is written while others are
 LONG_S = 3.0
-"""What solves longer takes long to be written too; of what is quicker another is soon better."""
+"""A search that has lasted so long writes long plans too; of what is quicker another is soon better."""
 READABLE = 3e-2
 """What a plan of a long step may take more that has few lines, and what another has to take less for it to be left."""
 

@@ -23,8 +23,8 @@ AXES = 3
 class Alike:
     """Candidates with one policy on meshes of these ``sizes``, or of products of them, and those of these meshes that
     are ``unlisted``: no candidate is on them. What is asked of them is asked for ``like``, one with that policy.
-    ``begun`` says that they were bounded, or will be; ``bound_s`` is what plans on all of them take at least, as far as
-    is known.
+    ``begun`` says that they were bounded, or will be, ``given_s`` is the time that they were not bounded in, 0 where
+    they were; ``bound_s`` is what plans on all of them take at least, as far as is known.
     """
 
     sizes: Sequence[int]
@@ -32,6 +32,7 @@ class Alike:
     members: Sequence[Tried]
     unlisted: Sequence[Mesh]
     begun: bool = False
+    given_s: float = 0.0
     bound_s: float = 0.0
 
     @property

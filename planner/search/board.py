@@ -15,7 +15,7 @@ from .result import PricedPlan
 from .tried import CLOSE, Tried
 
 AGAIN = 1e-2  # by how much a candidate that was cut off must be able to be better to be solved once more
-SOLVING = 0.6  # of the time at most; the rest writes plans
+SOLVING = 0.6  # of the time at most until there are plans, which the rest writes
 LARGE = 5000  # operations: to price a plan of a step with more takes seconds
 SHORT = 1000  # operations: of so few it is known soon what no mesh can hold
 SOON = 300  # operations: of so few it is known soon what a plan's layouts cost
@@ -25,9 +25,9 @@ LONGER = 1.5  # times the time that one was not solved in: what there must be to
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What a search is asked for. ``kept`` are the axes that keep their names; ``limit_bytes`` None: no limit.
-    ``solving`` is the part of the time that is solved in at most. Of meshes ``left_out`` little is proven: what was
-    found is not proven better among the others then, which would take as long again. ``unlisted`` are those of them
-    that may be bounded with others like them.
+    ``solving`` is the part of the time that is solved in at most until there are plans. Of meshes ``left_out`` little
+    is proven: what was found is not proven better among the others then, which would take as long again. ``unlisted``
+    are those of them that may be bounded with others like them.
     """
 
     machine: Machine
@@ -144,7 +144,7 @@ class Board:
     @property
     def is_written(self) -> bool:
         """Whether what others have to be better than are plans, and not what layouts promise."""
-        return self.written_s <= self.worth_s
+        return len(self.ranked) >= self.top_k and self.written_s <= self.worth_s
 
     def open(self, *, again: bool, in_s: float = 0.0) -> list[Tried]:
         """Those that may give a better plan if they are solved, each in so much time; ``again``: of those that were

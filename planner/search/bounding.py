@@ -23,15 +23,13 @@ FIRST = 2
 class Bounding:
     """Bounds what is alike on a board, with so many ``workers``: before it is solved, once there is something that it
     would have to be better than, and time enough. ``solving_s`` is what it took to solve each mesh of one axis less,
-    ``longest_s`` the longest that it took to bound several, ``given_s`` what the last was given, ``ended`` those that
-    the time ended.
+    ``longest_s`` the longest that it took to bound several, ``ended`` those that the time ended.
     """
 
     board: Board
     workers: int
     solving_s: list[float] = field(default_factory=list)
     longest_s: float = 0.0
-    given_s: float = 0.0
     ended: list[Alike] = field(default_factory=list)
 
     def begin(self) -> None:
@@ -44,7 +42,8 @@ class Bounding:
         """Those like a candidate that are to be bounded before it is solved, if any are. Those of few axes are solved
         before where all of them take no longer than that.
         """
-        several = next((each for each in self.board.alike if one in each.members and not each.begun), None)
+        alike = (each for each in self.board.alike if one in each.members)
+        several = next((each for each in alike if not each.begun and each.given_s < left_s), None)
         worth_s = self.board.worth_s * (1 - CLOSE)
         if several is None or one.bound_s >= worth_s:
             return None
@@ -61,15 +60,17 @@ class Bounding:
         left = [
             each
             for each in self.board.alike
-            if not each.begun and (each.unlisted or any(one.bound_s < worth_s for one in each.members))
+            if not each.begun
+            and each.given_s < left_s
+            and (each.unlisted or any(one.bound_s < worth_s for one in each.members))
         ]
         is_worth = worth_s < math.inf and not self.board.doubts
-        is_tried = 0 < len(left) <= self.workers and left_s > self.longest_s and is_worth  # nothing else is left
+        is_tried = 0 < len(left) <= self.workers and left_s > 0 and is_worth  # nothing else is left
         return left[0] if is_tried or (left and self._is_in_time(len(left) + flying, left_s)) else None
 
     def task(self, several: Alike, own: Task) -> Task:
         """What is asked of several, by what would be asked of one of them alone."""
-        several.begun, self.given_s = True, own.time_limit_s
+        several.begun, several.given_s = True, own.time_limit_s
         return replace(
             own,
             mesh=several.mesh,
@@ -94,9 +95,11 @@ class Bounding:
     def learn(self, several: Alike, found: Found | None) -> None:
         """What several take at least: plans may take as much less than that as others took less."""
         board = self.board
-        if not (board.doubts or several.unlisted) and (found is None or found.ended):
+        is_ended = found is None or found.ended
+        if not (board.doubts or several.unlisted) and is_ended:
             self.ended.append(several)
-        self.longest_s = max(self.longest_s, self.given_s if found is None else found.took_s)
+        self.longest_s = max(self.longest_s, several.given_s if found is None else found.took_s)
+        several.given_s = several.given_s if is_ended else 0.0
         if found is None or board.doubts:
             return
         several.bound(found.bound_s, max(found.bound_s * board.credit / (1 + board.credit), board.credit_s))

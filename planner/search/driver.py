@@ -83,7 +83,7 @@ class Driver:
             waits = self._solving.waits
             if number and not waits and self._settings.left_out and len(board.ranked) >= board.top_k:
                 break
-            todo = board.open(again=number > 0, in_s=self._clock.left_s * self._settings.solving)
+            todo = board.open(again=number > 0, in_s=self._clock.left_s * self._solving.share)
             if not (todo or waits) or (self._clock.over and number):
                 break
             self._solving.solve(todo, self._writing.meanwhile)
@@ -95,6 +95,8 @@ class Driver:
                 board.doubt(self._again.cost_of)
             if self._solving.waits:
                 self._writing.write_runners_up()
+        if is_first:
+            self._again.loosen()
         self._writing.write()  # what was found beside the last plans
         self._writing.write_runners_up()
         self._writing.write_near()

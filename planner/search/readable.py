@@ -14,10 +14,12 @@ COMPUTED = "ops/"
 
 
 def prefer_readable(pen: Pen, ahead: Ahead) -> None:
-    """Gives up a best plan of many lines for one of few that takes little longer, where such a one was written."""
+    """Gives up a long step's best plan of many lines for one of few that takes little longer, where such a one was
+    written.
+    """
     board, settings = pen.board, pen.settings
     best = next(iter(board.ranked), None)
-    if best is None or best.priced is None or settings.exact or settings.top_k > 1:
+    if best is None or best.priced is None or settings.exact or settings.top_k > 1 or not board.is_large:
         return
     took_s, lines = best.step_time_s, len(best.priced.plan.rules)
     short = [

@@ -65,7 +65,8 @@ class Solving:
 
     def solve(self, todo: Sequence[Tried], meanwhile: Callable[[], None]) -> None:
         """Solves candidates; ``meanwhile`` is done while the workers are at it, and may ``tend`` to them."""
-        share, self.waits = self._share, False
+        self._waited |= self.waits
+        share, self.waits = self.share, False
         self._part = self._clock.part(share, as_found=True)
         self._whole = self._clock.part(share)
         self._longest, self._left = self._clock.part(min(LONGEST * share, 1.0)), list(todo)
@@ -76,17 +77,18 @@ class Solving:
             if self._flying:
                 self._land(self._flying.popleft())
             self._fill()
+        self._left = []
 
     def tend(self) -> None:
         """Takes the answers that are there and gives the workers more, without waiting; ends them with their time.
 
-        All but one: who tends to them meanwhile needs a core as well.
+        All but one of large steps: who tends to them meanwhile needs a core as well.
         """
         if self._time.over:
             self._pool.hurry()
         while self._flying and self._flying[0].future.done():
             self._land(self._flying.popleft())
-            self._fill(max(self._pool.workers - 1, 1))
+            self._fill(max(self._pool.workers - 1, 1) if self._board.is_large else None)
 
     def first(self) -> tuple[Tried, First] | None:
         """The best that is told of a candidate that is solved alone, waited for as long as nothing is proven; None
@@ -144,9 +146,7 @@ class Solving:
     def _wait_to_write(self, one: Tried | None, several: Alike | None) -> None:
         """Once, before what takes long is asked for: that has to be better than a plan then, and not than a promise."""
         is_long = several is not None or (one is not None and one.num_axes >= AXES)
-        is_first = self.waits or not self._waited
-        self.waits = is_long and is_first and self._board.best_s < math.inf and not self._board.is_written
-        self._waited |= self.waits
+        self.waits = is_long and not self._waited and self._board.best_s < math.inf and not self._board.is_written
 
     def _turn(self, one: Tried) -> tuple[bool, int, int, int]:
         """When a candidate's turn is: those that are being bounded come last, and policies that did not fit elsewhere
@@ -310,11 +310,15 @@ class Solving:
         return self._part if self._board.is_near else self._whole
 
     @property
-    def _share(self) -> float:
-        """Of the time that is left, how much is solved in: once there is a plan all but what writing one takes."""
+    def share(self) -> float:
+        """Of the time that is left, how much is solved in: once there are plans all but what it takes to write one and
+        to learn what its layouts cost.
+        """
         board, left_s = self._board, max(self._clock.left_s, math.ulp(0.0))
-        kept = WRITING * board.writing_s / left_s if board.ranked and board.is_written else 1.0
-        return max(self._settings.solving, 1.0 - kept)
+        if not board.is_written:
+            return self._settings.solving
+        learning_s = board.expected_s(board.ranked[0])
+        return max(self._settings.solving, 1.0 - (WRITING * board.writing_s + learning_s) / left_s)
 
     @property
     def _patience_s(self) -> float:

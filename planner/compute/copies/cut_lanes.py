@@ -42,7 +42,7 @@ class Cut(NamedTuple):
 
 
 class CutLanes:
-    """The parts of a step's arguments that lie otherwise than these, as its kernels are gone through."""
+    """The ``parts`` of a step's arguments that lie otherwise than these, as its kernels are gone through."""
 
     def __init__(self, program: Program, of: Coefficients, edge: int) -> None:
         self._graph, self._of, self._edge = program.graph, of, edge
@@ -58,6 +58,7 @@ class CutLanes:
         parts = ((kernel, part) for kernel in program.kernels for part in self._parts(kernel))
         self._turned = {self._key(part) for kernel, part in parts if self._meets_others(kernel, part)}
         self._copied = dict[tuple[int, tuple[int, ...]], bool]()
+        self.parts = self._cuts.keys()
 
     def cycles(self, kernel: Kernel) -> tuple[float, frozenset[int]]:
         """What cutting and copying take for a kernel that is the first to need it, and the arguments whose parts it has

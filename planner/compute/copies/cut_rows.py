@@ -45,11 +45,20 @@ class Rows(NamedTuple):
 
 class CutRows:
     """The slices of a step's arguments, ``given``, along their rows, as its kernels are gone through, and ``wholes``,
-    what they are of; of kernels priced ``apart`` from others no slice stands alone, which several may share.
+    what they are of; those that are cut along ``lanes``, too, are gone through as these are. Of kernels priced
+    ``apart`` from others no slice stands alone, which several may share.
     """
 
-    def __init__(self, program: Program, of: Coefficients, given: Collection[int], *, apart: bool) -> None:
-        self._graph, self._of, self._apart = program.graph, of, apart
+    def __init__(
+        self,
+        program: Program,
+        of: Coefficients,
+        given: Collection[int],
+        *,
+        apart: bool,
+        lanes: Collection[int] = (),
+    ) -> None:
+        self._graph, self._of, self._apart, self._lanes = program.graph, of, apart, lanes
         self._least = least = 2 if manner_of(of) is FIRST else 1
         self._takes_whole = manner_of(of) is PAIRED or not of.near_read_share
         ops = [op for op in program.graph.of_kind(CUT) if op.operands[0] in given and BEGIN in op.attributes]
@@ -92,7 +101,7 @@ class CutRows:
         reads, growth = dict[int, int](), 1.0
         for op, rows in self._parts(kernel):
             whole, part = (self._graph.values[value] for value in (op.operands[0], op.results[0]))
-            if op.operands[0] not in near:
+            if op.operands[0] not in near and op.results[0] not in self._lanes:
                 reads[op.operands[0]] = max(reads.get(op.operands[0], 0), rows.read * whole.bits // 8)
                 growth = max(growth, rows.held / padded_elements(part.shape))
         if not reads:
@@ -117,9 +126,9 @@ class CutRows:
         """
         values, ops = self._graph.values, [self._graph.ops[number] for number in kernel.ops]
         part = values[op.results[0]]
-        dim, _ = tiled(values[op.operands[0]], self._least) or (0, 0)
+        dim, lanes = tiled(values[op.operands[0]], self._least) or (0, 0)
         if any(each.kind in PRODUCTS for each in ops):
-            others = [size for at, size in enumerate(part.shape[:-1]) if at != dim]
+            others = [size for at, size in enumerate(part.shape) if at not in (dim, lanes)]
             is_merged = any(each.kind == RESHAPE and each.operands[0] in op.results for each in ops)
             return part.shape[dim] < max(others, default=0) and not (is_merged and part.shape[dim] % SUBLANES == 0)
         keeps = any(2 * values[value].num_elements >= part.num_elements for value in kernel.writes)

@@ -90,8 +90,10 @@ def _answer(work: Callable[[int], T], tokens: int, answering: int, parent: int) 
 
 
 def _received(answers: int, patience_s: float) -> dict[int, T]:
-    """What the fork found; nothing where it failed, or does not answer in time."""
-    if not select.select([answers], [], [], patience_s)[0]:
+    """What the fork found; nothing where it failed, or does not begin to answer in time."""
+    poll = select.poll()
+    poll.register(answers, select.POLLIN)
+    if not poll.poll(1e3 * patience_s):
         return {}
     with os.fdopen(os.dup(answers), "rb") as stream, suppress(EOFError, pickle.UnpicklingError):
         found: dict[int, T] = pickle.load(stream)
