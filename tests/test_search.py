@@ -20,6 +20,7 @@ from meshwright.dsl.plan import Axis, Mesh, Plan, Remat, Replicate, Rule
 from meshwright.dsl.reader import loads
 from meshwright.dsl.writer import dumps
 from meshwright.planner.search.alike import alike
+from meshwright.planner.search.board import Board
 from meshwright.planner.search.bounding import FIRST
 from meshwright.planner.search.candidates import policy_name, policy_of
 from meshwright.planner.search.meshes import foldings
@@ -63,6 +64,11 @@ def test_meshes_of_three_axes_are_solved_below_the_first_plan_and_not_below_what
     assert min(cutoffs[2]) == 1 / 32  # what x=32 promises
     assert cutoffs[3] == {2 / 32}
     assert result.step_time_s == 2 / 32
+
+
+def test_alternatives_that_are_not_known_yet_are_not_written() -> None:
+    """With fewer plans than are asked for more time is kept to write them."""
+    assert not Board(tried=[], top_k=2).is_written
 
 
 def test_two_searches_give_the_same_plan() -> None:
@@ -452,6 +458,8 @@ def test_a_complete_plan_that_does_not_fit_is_compared_with_nothing_where_there_
     assert (result.step_time_s, result.gap) == (1 / 8, None)
     assert result.misfit.missing_bytes > 0
     assert headline(result).startswith("infeasible: the plan does not fit")
+    assert (result.plan.result.bound_s, result.plan.result.gap) == (None, None)
+    assert "There was no time to look for plans without its pins." in list(notes(result))
     json.dumps(result.as_json())
 
 

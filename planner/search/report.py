@@ -45,6 +45,8 @@ def notes(result: SearchResult) -> Iterator[str]:
         yield f"The pins rule out {count.impossible} of {count.distinct} meshes."
     if result.optimum is not None and result.optimum.step_time_s is not None:
         yield f"The plan leaves nothing open. Without its pins: {headline(result.optimum)}"
+    if result.status == "infeasible" and result.plan is not None and not count.tried:
+        yield "There was no time to look for plans without its pins."
     yield from _compiled(result)
     if result.misfit is not None:
         yield misfit_text(result.misfit)

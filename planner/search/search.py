@@ -219,13 +219,13 @@ def _as_given(
 ) -> SearchResult:
     """The result for a plan without holes, beside what was ``found`` without its pins where there was time for that."""
     estimate = own.estimate
-    bound_s = min(found.bound_s, estimate.step_time_s) if found else 0.0
-    status: Status = status_of(estimate.step_time_s, bound_s) if fits else "infeasible"
+    bound_s = min(found.bound_s, estimate.step_time_s) if found else None
+    status: Status = status_of(estimate.step_time_s, bound_s or 0.0) if fits else "infeasible"
     return SearchResult(
         plan=stamped(replace(asked, plan=own.plan), own.plan, estimate, bound_s, status, stamp),
         status=status,
         estimate=estimate,
-        bound_s=bound_s if found else None,
+        bound_s=bound_s,
         tried_bound_s=None,
         candidates=(),
         meshes=NO_MESHES,
@@ -246,13 +246,15 @@ def _whole(asked: Plan, found: Plan) -> Plan:
     )
 
 
-def stamped(question: Question, plan: Plan, estimate: Estimate, bound_s: float, status: Status, stamp: Stamp) -> Plan:
-    """A plan that answers a question, with its ``result:`` block."""
+def stamped(
+    question: Question, plan: Plan, estimate: Estimate, bound_s: float | None, status: Status, stamp: Stamp
+) -> Plan:
+    """A plan that answers a question, with its ``result:`` block; the bound is None where nothing was proven."""
     result = Result(
         status=status,
         step_time_s=estimate.step_time_s,
         bound_s=bound_s,
-        gap=gap_of(estimate.step_time_s, bound_s),
+        gap=None if bound_s is None else gap_of(estimate.step_time_s, bound_s),
         peak_bytes=dict(estimate.bytes_by_kind),
         seed=question.seed,
         versions=dict(stamp.versions),
