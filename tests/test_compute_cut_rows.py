@@ -119,6 +119,13 @@ def test_of_several_slices_the_whole_is_copied(chip: str, compiled: float) -> No
     assert found == pytest.approx(compiled, rel=0.15)
 
 
+@pytest.mark.parametrize(("chip", "compiled"), [("v3", 0.51), ("v4", 0.81), ("v5e", 1.35), ("v6e", 1.28)])
+def test_a_row_of_a_matrix_is_cut_in_passing(chip: str, compiled: float) -> None:
+    """As a batch's tokens are, beside their labels."""
+    found = microseconds(chip, lambda x: x[0] * 2, shape(2, 2048, dtype=jnp.int32))
+    assert found == pytest.approx(compiled, rel=0.2)
+
+
 def test_rows_that_fill_no_tiles_lie_otherwise() -> None:
     """f32[1024,12,512] lies with its 1024 on rows: nothing is cut (8.2 compiled on v5e)."""
     assert microseconds("v5e", multiplied, shape(1024, 12, 512), shape(512, 256)) < 10

