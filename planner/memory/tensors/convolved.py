@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import replace
-from typing import NamedTuple
 
 from ...chip import Chip
 from ...cut_images import SMALLEST_WITHOUT_VMEM, cut_anew, cut_convolutions, smallest_whole, with_margins
@@ -29,45 +28,13 @@ from ...images import (
 from ...kernels import Program
 from ...whole_images import added_whole, kept_whole, made_whole
 from .gathered_images import turned_for_gradients
+from .image_roles import Lying, Reading
 from .scattered_images import shapes_in_rows
 from .taken_in_pieces import NARROW, Alone, Beside, rounded_fills
 from .tiles import ROWS, Sizes, aligned, padded_bytes, round_up, tile_rows
 
 NEAREST, PARTS = 3, 8
 FEW_FEATURES, NARROW_BITS, FIRST_ROWS = ROWS, 16, 2
-
-
-class Lying(NamedTuple):
-    """How images of a shape lie: their dims, whether few may be cut, whether the batch is on the lanes anyway."""
-
-    image: Image
-    may_cut: bool
-    is_turned: bool
-
-
-class Reading(NamedTuple):
-    """How convolutions read an image: the places of the filter whose gradient does, along the dim that images are cut
-    along, and whether what they read is made of it as they do, for themselves and for the gradient of a filter.
-    """
-
-    shifts: int = 0
-    is_convolved: bool = False
-    is_for_gradient: bool = False
-
-    def with_also(self, shifts: int, *, is_made_of: bool, is_gradient: bool) -> Reading:
-        """The same, read by one more."""
-        return Reading(
-            max(self.shifts, shifts),
-            self.is_convolved or (is_made_of and not is_gradient),
-            self.is_for_gradient or (is_made_of and is_gradient),
-        )
-
-    @property
-    def copies(self) -> int:
-        """The copies that lie beside it in bfloat16 of a bfloat16 image: where convolutions read the image itself, it
-        stands for one. Seen on v5p, v5e and v6e.
-        """
-        return max(1, self.is_convolved + self.is_for_gradient)
 
 
 def smallest_batch(chip: Chip | None) -> int:
