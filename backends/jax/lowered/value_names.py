@@ -34,7 +34,7 @@ def all_names(location: Any) -> tuple[Name, ...]:
     if not isinstance(location, ir.NameLoc) or not location.name_str.startswith(PREFIX):
         return ()
     said = (each.partition("=") for each in location.name_str.removeprefix(PREFIX).split(" "))
-    return tuple(Name(int(number), path.removesuffix(SWAPPED), path.endswith(SWAPPED)) for number, _, path in said)
+    return tuple(Name(int(place.rstrip(SWAPPED)), path, place.endswith(SWAPPED)) for place, _, path in said)
 
 
 def value_names(location: Any) -> dict[int, str]:
@@ -75,7 +75,7 @@ def with_names(location: Any, names: Collection[Name]) -> Any:
     """The location, without names before, with these."""
     if not names:
         return location
-    text = " ".join(f"{number}={path}{SWAPPED if is_swapped else ''}" for number, path, is_swapped in names)
+    text = " ".join(f"{number}{SWAPPED if is_swapped else ''}={path}" for number, path, is_swapped in names)
     return ir.Location.name(PREFIX + text, location)
 
 
