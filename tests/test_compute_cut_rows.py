@@ -161,9 +161,23 @@ def test_one_number_of_each_row_is_added_up_to_lie_with_others(chip: str, compil
     assert found == pytest.approx(compiled, rel=0.15)
 
 
-@pytest.mark.parametrize("layout", ["A@x B", "A B@x", "replicate"])
-@pytest.mark.parametrize("out", ["C@x D", "C D@x", "replicate"])
-def test_parts_that_the_partitioner_cuts_out_of_slices_are_priced(layout: str, out: str) -> None:
+@pytest.mark.parametrize(
+    ("layout", "out", "compiled"),
+    [
+        ("A@x B", "C@x D", 8.98),
+        ("A@x B", "C D@x", 3.18),
+        ("A@x B", "replicate", 9.59),
+        ("A B@x", "C@x D", 6.79),
+        ("A B@x", "C D@x", 1.53),
+        ("A B@x", "replicate", 2.03),
+        ("replicate", "C@x D", 8.92),
+        ("replicate", "C D@x", 1.55),
+        ("replicate", "replicate", 1.80),
+    ],
+)
+def test_parts_that_the_partitioner_cuts_out_of_slices_are_priced(layout: str, out: str, compiled: float) -> None:
+    """Some of them without indices. On v4, where kernels so small are known to 1.5 us."""
     text = f"meshwright: 1\ntopology: v4:2x2x1\nmesh: {{x: 8}}\ntensors:\n  x: {layout}\n  w: replicate\n  out: {out}\n"
     args = (shape(2048, 1024), shape(1024, 256))
-    assert mw.estimate(mw.loads(text), lambda x, w: jnp.tanh(x[:8] @ w), args).compute_s > 0
+    found = mw.estimate(mw.loads(text), lambda x, w: jnp.tanh(x[:8] @ w), args).compute_s * 1e6
+    assert found == pytest.approx(compiled, abs=1.5)
