@@ -21,8 +21,7 @@ class Apart:
     convolved elsewhere, ``tables`` the values that meet what is scattered into, and ``edge`` what of those is given or
     left, ``lent`` what they are the first to update of its arguments that are not donated, ``filled`` what scatters
     fill, ``packed`` what kernels of their own make bits of. What products read is fetched while others run, but for
-    what is ``far``, or is read ``at_once`` behind the product that makes it, what is compared they make themselves, but
-    for what is ``bare``, and no gradient lies transposed.
+    what is ``far``, what is compared they make themselves, but for what is ``bare``, and no gradient lies transposed.
     Kernels of convolutions that lie ``across`` were gathered of pieces that do. Few images that convolutions elsewhere
     make are ``cut`` in parts of so many places, by their shape.
     """
@@ -37,7 +36,6 @@ class Apart:
     filled: Collection[int] = ()
     packed: Collection[int] = ()
     far: Collection[int] = ()
-    at_once: Collection[int] = ()
     bare: Collection[int] = ()
     across: Collection[int] = ()
     cut: Mapping[Shape, int] = field(default_factory=dict)

@@ -87,9 +87,8 @@ def price_at(
     copied_out = copied_results(graph) if apart is None else dict[int, int]()
     step = apart or Apart(given=graph.arguments, left=graph.results, edge=(*graph.arguments, *graph.results))
     held = graph.arguments if speed.products_near else ()  # else what is near is known better (v5p)
-    far = {*step.far, *(() if speed.products_near else step.at_once)}
     of, idle = speed.coefficients, apart is not None
-    residence = Residence(of, idle=idle, leaving=copied_out, given=held, near=near, far=far)
+    residence = Residence(of, idle=idle, leaving=copied_out, given=held, near=near, far=step.far)
     results = frozenset(step.left) - copied_out.keys()
     if speed.is_gpu:
         relaid = Relaid(graph) if apart is None else None

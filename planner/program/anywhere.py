@@ -73,7 +73,6 @@ def _whole(graph: Graph, mesh: Mesh, machine: Machine, known: Known) -> Wiring:
     """The wiring of a step that nothing splits, the same for every mesh."""
     chip, prices, is_gpu = machine.chip, tariff(mesh, machine, {}), machine.platform == "gpu"
     near_bytes, repeats = chip.buffer_vmem_bytes, chip.repeats_scores
-    known.writes_far = not chip.products_into_vmem
     program, values = known.program(graph, near_bytes, (), repeats_scores=repeats, is_gpu=is_gpu)
     speed = speed_of(chip, None)
     pricing = Pricing(machine=machine, speed=speed, tariff=prices, mesh={}, convolutions=convolutions_in(graph))

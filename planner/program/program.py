@@ -256,7 +256,6 @@ def build(
     results = dict(zip(graph.result_names, graph.results, strict=False))
     known = Known() if known is None else known
     chip, cut_at = machine.chip, () if loose else pins
-    known.writes_far = not chip.products_into_vmem
     near_bytes, repeats, is_gpu = chip.buffer_vmem_bytes, chip.repeats_scores, machine.platform == "gpu"
     program, values = known.program(graph, near_bytes, cut_at, repeats_scores=repeats, is_gpu=is_gpu)
     pieces = pricing.pieces() if before is None else before.wiring.strategies.prices.pieces

@@ -19,8 +19,8 @@ class Around(NamedTuple):
     only ``lent`` it, what scatters fill (``filled``), what kernels of their own make bits of (``packed``), and the
     images that are added up by what makes them (``summed``). Its products read what turns of a loop ``cut`` out of
     stacks, and results of the step that others make (``kept``): these are ``far`` where it is said, as parts
-    may be of ``large`` arguments. What the product before makes they read ``at_once``. What it compares may be
-    ``bare``, an argument that no product makes. Kernels of images with gaps lie ``across`` where it is said.
+    may be of ``large`` arguments. What it compares may be ``bare``, an argument that no product makes.
+    Kernels of images with gaps lie ``across`` where it is said.
     Of images that are ``masked``, here or elsewhere, bits are left under some layouts, as windows go along these dims:
     else they are not rounded. What is ``relaid`` is copied for a product of a GPU where it is read as it was made.
     """
@@ -40,7 +40,6 @@ class Around(NamedTuple):
     large: frozenset[int] = frozenset()
     far: frozenset[int] = frozenset()
     across: frozenset[int] = frozenset()
-    at_once: frozenset[int] = frozenset()
     bare: frozenset[int] = frozenset()
     masked: tuple[tuple[int, tuple[int, ...]], ...] = ()
     relaid: tuple[Copied, ...] = ()
@@ -65,7 +64,6 @@ class Around(NamedTuple):
             cut=at(self.cut),
             kept=at(self.kept),
             large=at(self.large),
-            at_once=at(self.at_once),
             bare=at(self.bare),
             masked=tuple((numbers.index(value), along) for value, along in self.masked if value in numbers),
             relaid=renamed_copies(self.relaid, numbers),
@@ -85,7 +83,6 @@ class Around(NamedTuple):
             filled=self.filled,
             packed=self.packed,
             far=self.far,
-            at_once=self.at_once,
             across=self.across,
             bare=self.bare,
             **own,

@@ -6,13 +6,12 @@ is made in the large memory, as it has to lie there in the end (but for parts th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from ...compute.speed import Speed
-from ...fusion.nature import PRODUCTS
 from ...graph import Graph
-from ...kernels import Kernel, Program
+from ...kernels import Kernel
 from ...memory.flow.places import IN_PLACE
 from ...topology import Machine
 from .around import Around
@@ -20,10 +19,6 @@ from .turns import CUT
 
 LARGE_BYTES = 32 << 20
 """How large an argument is of which parts may be read far: of a smaller one that takes little."""
-
-
-AtOnce = dict[int, frozenset[int]]
-"""What products make that the product behind them reads, with the operations of the kernel that does."""
 
 
 class Far(NamedTuple):
@@ -64,20 +59,3 @@ def large_reads(around: Around, machine: Machine, speed: Speed) -> frozenset[int
     its fast memory has room for.
     """
     return frozenset() if speed.is_gpu or not machine.chip.buffer_vmem_bytes else around.large
-
-
-def read_at_once(program: Program) -> Iterator[tuple[Graph, AtOnce]]:
-    """The same of a step's fused kernels, in the order in which they run, and of its loops' bodies: with nothing in
-    between it is not fetched where products write into the large memory, be it sent before or not (seen on v5p: 27 of
-    27 such operands of two language models, from 2 to 17 MB each).
-    """
-    graph, found = program.graph, AtOnce()
-    made = frozenset[int]()
-    for kernel in program.kernels:
-        for body in kernel.bodies:
-            yield from read_at_once(body)
-        multiplies = any(graph.ops[number].kind in PRODUCTS for number in kernel.ops)
-        if multiplies:
-            found |= {value: frozenset(kernel.ops) for value in made.intersection(kernel.reads)}
-        made = frozenset(kernel.writes) if multiplies else frozenset()
-    yield graph, found

@@ -31,7 +31,7 @@ from ...partition.passes.accumulated import added_up
 from .around import Around
 from .blueprint import Blueprint, Padding, family_of, in_order_of_use, kernel_graph, name_of
 from .cuts import Cuts, with_pins_apart
-from .far import AtOnce, Far, far_of, read_at_once
+from .far import Far, far_of
 from .fills import with_own_fills
 from .known_images import KnownImages
 from .least import least_seconds
@@ -63,8 +63,7 @@ class Known:
     operations of it read behind barriers, ``tables`` what meets tables of it that are scattered into, ``filled`` what
     scatters fill, ``summed`` images that what makes them adds up, ``put`` what loops' turns put into stacks,
     ``rounded`` what products make narrower than the step has it, ``padded`` what nothing but pads reads, ``far`` what
-    products may read from the large memory, ``at_once`` what they read that the product before makes, of chips whose
-    products leave all that there (``writes_far``), ``cuts`` the kernels that are cut at what plans pin.
+    products may read from the large memory, ``cuts`` the kernels that are cut at what plans pin.
     """
 
     blueprints: dict[Hashable, Blueprint] = field(default_factory=dict)
@@ -93,8 +92,6 @@ class Known:
     padded: dict[int, tuple[Graph, Mapping[int, Padded]]] = field(default_factory=dict)
     copies: dict[int, tuple[Graph, Mapping[int, int]]] = field(default_factory=dict)
     far: dict[int, tuple[Graph, Far]] = field(default_factory=dict)
-    at_once: dict[int, tuple[Graph, AtOnce]] = field(default_factory=dict)
-    writes_far: bool = False
     least_s: dict[tuple[int, int, int], float] = field(default_factory=dict)
     least_bytes: dict[tuple[int, int, bool], int] = field(default_factory=dict)
 
@@ -136,7 +133,6 @@ class Known:
         read = {value for _, value in behind(graph).reads}
         twice = with_second_operands(*with_own_fills(fused, simplify(graph, rounds=not is_gpu).values), read)
         twice = with_ends_of_copies(twice, read)
-        self.at_once.update({id(graph): (graph, found) for graph, found in read_at_once(twice.program)})
         self.copies[id(twice.program.graph)] = twice.program.graph, twice.copies
         self.free.update({id(kernel): kernel for kernel in twice.copying})
         apart = with_slices_apart(twice.program, self.free, read)
@@ -236,7 +232,6 @@ class Known:
         _, fills = self.filled.get(id(graph), (graph, frozenset[int]()))
         _, summed = self.summed.get(id(graph), (graph, frozenset[int]()))
         masked = self.images.masked(graph)
-        _, at_once = self.at_once.get(id(graph), (graph, {})) if self.writes_far else (graph, {})
         _, far = self.far.get(id(graph), (graph, Far()))
         far = far if any(graph.ops[number].kind in PRODUCTS for number in kernel.ops) else Far()
         later = _copied_later(graph, kernel, known) if known else frozenset[int]()
@@ -257,7 +252,6 @@ class Known:
             cut=frozenset(place for place, number in places if number in far.cut),
             kept=frozenset(place for place, number in places if number in far.kept and number in kernel.reads),
             large=frozenset(place for place, number in places if number in far.large),
-            at_once=frozenset(at for at, v in places if v in at_once and not at_once[v].isdisjoint(kernel.ops)),
             bare=frozenset(place for place, number in places if number in bare),
             masked=tuple((place, masked[number]) for place, number in places if number in masked),
             relaid=renamed_copies(self.relaid.get(id(kernel), ()), numbers),
