@@ -42,11 +42,15 @@ def with_copies(program: Program) -> Program:
             if is_read_again and not arrives_turned(graph, gather, made):
                 first.append(argument)
         elif op.kind == "while":
-            if argument in own.reads and op.operands[op.results.index(result)] != argument:
-                last.append(place)
+            last += [place] if is_stacked_over(op, result, argument) else []
         elif argument in own.reads and any(argument in read for read in _multiplied(graph, own)):
             first.append(argument)
     return _with(program, first, last) if first or last else program
+
+
+def is_stacked_over(op: Op, result: int, argument: int) -> bool:
+    """Whether a loop's result takes the place of an argument that the loop reads, and begins as something else."""
+    return op.kind == "while" and argument in op.operands and op.operands[op.results.index(result)] != argument
 
 
 def _gather(graph: Graph, op: Op, makers: Mapping[int, Kernel]) -> Op | None:

@@ -201,6 +201,10 @@ class Reshards:
         """Seconds of writing what one device keeps of a value that it holds more of."""
         return self._convert(Value(self._part(value, layout), value.dtype), value.dtype)
 
+    def copying(self, value: Value, layout: Sharding) -> float:
+        """Seconds of copying what one device holds of a value, as it lies."""
+        return self._moved(self._part(value, layout), value)
+
     def rounding(self, value: Value, layout: Sharding) -> float:
         """Seconds of writing what one device holds of a value as bfloat16, before it is sent; TPUs alone do."""
         if not self.target.is_tpu:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
+
 from ...fusion.behind import Waits
+from ...fusion.returned import is_stacked_over
 from ...graph import Op, Sharding, Value
 from ...kernels import Program, repeats_of, repeats_of_arguments
 from ...partition.layout import whole
@@ -26,7 +29,7 @@ from .rounding import is_converted, round_before_loops
 from .sent_once import send_once
 from .two_images import sum_apart
 from .viewed import pass_on_viewed
-from .wires import Level, Node, Port, Wiring
+from .wires import LOOPS, Level, Node, Port, Wiring
 
 LITTLE = 1e-3
 """What part of all that kernels take at least is no matter where parts are cut: who cuts may do it as soon before."""
@@ -76,7 +79,20 @@ def wire(
         again = sum(returned[result] in kernel.reads for kernel in program.kernels) > 1 if result in returned else False
         _connect(wiring, top, result, port, result=1 + again)
     spare_ends(wiring, top)
+    _copy_stacked(wiring, top)
     return wiring
+
+
+def _copy_stacked(wiring: Wiring, top: Level) -> None:
+    """Adds the copies of what loops stack where an argument that they read lies (``fusion/returned``)."""
+    graph = top.graph
+    makers = {value: op for op in graph.nesting for value in op.results}
+    for place, position in graph.aliases.items():
+        result, argument = graph.results[place], graph.arguments[position]
+        made, end = top.source.get(result), wiring.ends.get(result)
+        if result in makers and made and end and is_stacked_over(makers[result], result, argument):
+            took = [wiring.reshards.copying(graph.values[result], layout) for layout in end.layouts]
+            wiring.hand_on(made, end, np.tile(took, (len(made.layouts), 1)), LOOPS)
 
 
 def _updates(wiring: Wiring, level: Level, returned: Mapping[int, int]) -> Iterator[tuple[int, int]]:
