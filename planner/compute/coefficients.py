@@ -35,6 +35,7 @@ class Coefficients:
     ``copied_window_bytes``: how much a copy takes at once that puts pieces in another order, if not what any operation
     alone does. ``row_cycles``: what putting a row of 128 numbers into a register takes that lies in no tile; none where
     the compiler counts none. ``few_rows_cycles``: what moving a tile of two or four rows takes besides its bytes.
+    ``join_cycles``: a register of two halves that are put together.
     """
 
     byte_cycles: float
@@ -71,6 +72,7 @@ class Coefficients:
     copied_window_bytes: float = 0.0
     row_cycles: float = 0.0
     few_rows_cycles: float = 0.0
+    join_cycles: float = 0.0
 
     @property
     def held_near_bytes(self) -> float:

@@ -205,7 +205,9 @@ def _loop(work: Work, far_reads: int, far_writes: int, common: int, of: Coeffici
     total = units + windows * of.step_cycles + _start(moved + sum(work.writes), of)
     if of.whole_start_cycles:
         total = min(total, of.whole_start_cycles + memory + max(memory, vector))
-    return Cycles(total=total, bound=VECTOR if vector > memory else MEMORY, far_bytes=far_reads + far_writes)
+    joining = work.joined * of.join_cycles  # waits for no window
+    bound = VECTOR if max(vector, joining) > memory else MEMORY
+    return Cycles(total=max(total, joining), bound=bound, far_bytes=far_reads + far_writes)
 
 
 def _windows(filled: float, of: Coefficients) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 
 from ...dsl.records import record
-from ..fusion.nature import GROUPED, MULTIPLYING, REDUCE, SLICE, UPDATE
+from ..fusion.nature import GROUPED, JOIN, MULTIPLYING, REDUCE, SLICE, UPDATE
 from ..graph import Graph, Op
 from ..kernels import Kernel
 from ..kinds import ROWS
@@ -23,6 +23,7 @@ from .work import (
     Work,
     is_copied,
     is_small,
+    joined_registers,
     kind_of_cost,
     of_squares,
     only_rows,
@@ -46,7 +47,8 @@ class Scaled:
     ``reads`` has the share of each value that the kernel takes, ``writes`` the values whose bytes it leaves,
     ``registers`` the vector operations for each element of some values, ``spaces`` the shares of the values that it
     goes through most of, ``running`` its running sums, ``in_rows`` that it puts rows of a value into tiles,
-    ``written_out`` what the compiler writes out; ``windowed`` is as of ``Work``.
+    ``written_out`` what the compiler writes out, ``joins`` what puts arrays together, which ``is_alone`` or fused with
+    others; ``windowed`` is as of ``Work``.
     """
 
     kernel: Kernel
@@ -63,12 +65,16 @@ class Scaled:
     running: tuple[Op, ...] = ()
     in_rows: bool = False
     written_out: tuple[Op, ...] = ()
+    joins: tuple[Op, ...] = ()
+    is_alone: bool = False
 
     @property
     def values(self) -> frozenset[int]:
         """The values whose shapes matter."""
         ends = (*self.kernel.reads, *self.kernel.writes, *self.writes)
-        of_products = (value for op in (*self.products, *self.written_out) for value in (*op.operands, *op.results))
+        of_products = (
+            value for op in (*self.products, *self.written_out, *self.joins) for value in (*op.operands, *op.results)
+        )
         return frozenset((*ends, *of_products, *(v for v, _ in (*self.reads, *self.registers, *self.spaces))))
 
     def work(self, graph: Graph) -> Work:
@@ -90,6 +96,7 @@ class Scaled:
             sides=self.sides,
             spill_bytes=spilled([values[v] for v in self.writes], space, bool(products)),
             registers=(more + sum([each * values[v].num_elements for v, each in self.registers])) / REGISTER_ELEMENTS,
+            joined=sum([joined_registers(graph, op, alone=self.is_alone) for op in self.joins]),
             space_bytes=space * WORD_BYTES,
             single=self.single,
             copied=self.copied,
@@ -126,7 +133,9 @@ def scaled(graph: Graph, kernel: Kernel, alike: Alike, *, may_be_single: bool = 
         sides=sides_of(graph, ops, kernel.reads) if products else (),
         registers=_merged(vectors, alike, lambda one, other: one + other),
         spaces=_merged((pair for op in real for pair in _gone_through(op, share)), alike, max),
-        single=may_be_single and len(real) == 1 and not products and real[0].kind not in (SLICE, UPDATE),
+        single=may_be_single and len(real) == 1 and not products and real[0].kind not in (SLICE, UPDATE, JOIN),
+        joins=tuple(op for op in real if op.kind == JOIN),
+        is_alone=len(real) == 1,
         copied=is_copied(real),
         windowed=not products and takes_away_most(ops),
         running=tuple(op for op in real if op.kind == RUNNING),

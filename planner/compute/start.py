@@ -32,6 +32,7 @@ SEEN = (
     "copied_window_bytes",
     "row_cycles",
     "few_rows_cycles",
+    "join_cycles",
 )
 """What no fit of small programs moves."""
 

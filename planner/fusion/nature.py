@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import accumulate
 
 from ..graph import Graph, Op
 
@@ -15,6 +16,8 @@ shift_right_arithmetic shift_right_logical sign sine cosine sinh sqrt square sub
 """
 CONSTANT = "constant"
 CONVERT = "convert"
+JOIN = "concatenate"
+ROWS = 8
 LANES = 128
 REDUCE = "reduce"
 UPDATE = "dynamic_update_slice"
@@ -37,7 +40,7 @@ SENT = "sent"
 SLICE = "dynamic_slice"
 ALLOCATE = "allocate"
 VIEWS = frozenset({"reshape", "transpose"})
-MOVES = frozenset({"slice", "pad", "reverse", "dynamic_slice", "concatenate", BROADCAST})
+MOVES = frozenset({"slice", "pad", "reverse", "dynamic_slice", JOIN, BROADCAST})
 ELEMENTWISE = frozenset(ELEMENTWISE_KINDS.split())
 STEPWISE = ELEMENTWISE | VIEWS
 """What makes each number of the one at its place."""
@@ -88,15 +91,16 @@ def takes(graph: Graph, consumer: Op, position: int, producer: Op) -> bool:
     """Whether ``consumer`` computes ``producer`` in passing as its operand at ``position``.
 
     What a broadcast spreads is computed before, and so is what a pad or an update in place moves and what a product
-    takes with two dims joined into one, but for making it wider; all else takes what comes before it. Only products
-    put several arrays together as they read them. What a scatter adds is computed before, and a device's part is cut
-    out of what lies in memory, under whatever shape (seen on v3, v4, v5e, v5p and v6e).
+    takes with two dims joined into one, but for making it wider; all else takes what comes before it. Arrays are put
+    together by products, by sums and number by number (``is_padded``). What a scatter adds is computed before, and a
+    device's part is cut out of what lies in memory, under whatever shape (seen on v3, v4, v5e, v5p and v6e).
     """
     kind = consumer.kind
     if kind not in _JOINED:
         return False
-    if producer.kind == "concatenate":
-        return kind == "convolution" or (kind == "dot_general" and not _joins_rows(graph, consumer, position))
+    if producer.kind == JOIN:
+        is_read = kind == "dot_general" and not _joins_rows(graph, consumer, position)
+        return is_read or kind in (*ELEMENTWISE, "convolution", "reduce")
     if kind in ELEMENTWISE:
         return True
     if kind == UPDATE:
@@ -110,6 +114,19 @@ def takes(graph: Graph, consumer: Op, position: int, producer: Op) -> bool:
     if kind == "pad":
         return not stands_alone(consumer) and (producer.kind in VIEWS or keeps_shape(graph, consumer))
     return True
+
+
+def is_padded(graph: Graph, joined: Op, readers: int) -> bool:
+    """Whether those that read what is put together pad its parts and take the larger of them.
+
+    One reader does, and several do where parts lie beside each other on the lanes or begin within a tile's rows: else
+    each part is written to its place (seen on v3, v4, v5e, v5p and v6e).
+    """
+    dim, rank = joined.attributes["dimension"], len(graph.shape(joined.results[0]))
+    if readers == 1 or dim == rank - 1:
+        return True
+    begins = accumulate(graph.shape(part)[dim] for part in joined.operands[:-1])
+    return dim == rank - 2 and any(begin % ROWS for begin in begins)
 
 
 def joins_windows(reader: Op, position: int, joined: Op) -> bool:

@@ -18,6 +18,7 @@ from .nature import (
     CONVERT,
     ELEMENTWISE,
     IN_PASSING,
+    JOIN,
     NORMED,
     PRODUCTS,
     SENT,
@@ -26,6 +27,7 @@ from .nature import (
     VIEWS,
     batch_dims,
     is_constant,
+    is_padded,
     keeps_shape,
     stands_alone,
     takes,
@@ -119,10 +121,11 @@ def _is_written(graph: Graph, uses: Uses, number: int, again: frozenset[int], cu
         return True
     if _is_taken_in_step(graph, uses, op):
         return False
-    is_joined = kind == "concatenate"
     for number_of, position in _readers(graph, uses, op):
         reader = ops[number_of]
-        is_taken = (reader.kind in ELEMENTWISE and not is_joined) or takes(graph, reader, position, op)
+        is_taken = reader.kind in ELEMENTWISE or takes(graph, reader, position, op)
+        if kind == JOIN and reader.kind not in PRODUCTS:
+            is_taken &= is_padded(graph, op, len(uses.readers[op.results[0]]))
         is_taken |= is_gpu and is_passed(op, reader)
         if not is_taken or (BEHIND in reader.attributes and _is_read_there(reader, op)):
             return True
@@ -139,7 +142,7 @@ def _is_written(graph: Graph, uses: Uses, number: int, again: frozenset[int], cu
 def _is_taken_in_step(graph: Graph, uses: Uses, op: Op) -> bool:
     """Whether one operation alone reads it, number by number: that computes it, as most are."""
     after = uses.after[op.results[0]]
-    if len(after) != 1 or op.kind == "concatenate":
+    if len(after) != 1 or op.kind == JOIN:
         return False
     reader = graph.ops[after[0]]
     return reader.kind in ELEMENTWISE and reader.kind != CONVERT and BEHIND not in reader.attributes
