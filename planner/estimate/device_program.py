@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..compute.copies.turned import lying_turned
 from ..forms import Forms
 from ..fusion import fuse, with_copies, with_packed
 from ..graph import Graph
@@ -58,7 +59,7 @@ def device_program(
         forms=forms,
     )
     if machine.platform == "tpu":
-        program = with_copies(program)
+        program = with_copies(program, lying_turned(program.graph, unit.edge if unit else 0))
     if machine.chip.tile is not None and machine.chip.tile.sublanes.get(HALF_WORD_BITS, 0) > SUBLANES:
         program = with_packed(program)
     return DeviceProgram(step=graph, local=local, order=put_in_order(program, machine.chip))

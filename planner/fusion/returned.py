@@ -4,14 +4,14 @@ The next value of a donated argument is written where that was (``input_output_a
 argument first and the value last, and leaves out what does no harm. Where the next value is gathered the TPU compiler
 leaves both in: weights whose updates are shared out over devices are copied as a step begins, if more than their update
 reads them (v3, v4, v5e, v5p and v6e; the copies of what arrives are ``partition``'s), but for those that arrive in
-another layout, which the last copy turns (v3, v4 and v5e: columns that are no whole lanes for each device). So it does
-with an argument that a product reads whose result takes its place, and with what a loop stacks where an argument that
-it reads lies.
+another layout, which the last copy turns (v3, v4 and v5e: columns that are no whole lanes for each device; v6e: what
+lies transposed as its gradient does). So it does with an argument that a product reads whose result takes its place,
+and with what a loop stacks where an argument that it reads lies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
 
 from ..graph import Graph, Op
@@ -24,8 +24,10 @@ MOST_BEFORE = 64
 """Through how many operations it is looked what an update is made of."""
 
 
-def with_copies(program: Program) -> Program:
-    """A whole step with the copies of its donated arguments, first, and of their next values, last."""
+def with_copies(program: Program, turned: Container[int] = ()) -> Program:
+    """A whole step with the copies of its donated arguments, first, and of their next values, last. ``turned`` are the
+    values that lie transposed.
+    """
     graph = program.graph
     makers = {value: kernel for kernel in program.kernels for value in kernel.writes} if graph.aliases else {}
     made = {value: op for op in graph.ops for value in op.results} if graph.aliases else {}
@@ -39,7 +41,7 @@ def with_copies(program: Program) -> Program:
         gather = _gather(graph, op, makers)
         if gather is not None:
             is_read_again = sum(argument in kernel.reads for kernel in program.kernels) > 1
-            if is_read_again and not arrives_turned(graph, gather, made):
+            if is_read_again and not arrives_turned(graph, gather, made, turned):
                 first.append(argument)
         elif op.kind == "while":
             last += [place] if is_stacked_over(op, result, argument) else []
@@ -60,10 +62,12 @@ def _gather(graph: Graph, op: Op, makers: Mapping[int, Kernel]) -> Op | None:
     return op if op.kind == ALL_GATHER else None
 
 
-def arrives_turned(graph: Graph, gather: Op, makers: Mapping[int, Op]) -> bool:
+def arrives_turned(graph: Graph, gather: Op, makers: Mapping[int, Op], turned: Container[int] = ()) -> bool:
     """Whether what is gathered for a next value arrives in another layout than that has: its lanes in parts that are
-    not whole, or the rows of a weight of several heads, whose gradients are made head by head.
+    not whole, or the rows of a weight of several heads, whose gradients are made head by head; or ``turned``.
     """
+    if gather.results[0] in turned:
+        return True
     shape, whole = (graph.shape(values[0]) for values in (gather.operands, gather.results))
     dims = gather.attributes.get("dimensions", ())
     if len(shape) < MATRIX_RANK or len(dims) != 1:

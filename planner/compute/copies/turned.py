@@ -24,6 +24,11 @@ PASSING = {*KINDS, TURNED_COPY, "convert", "reshape", "transpose"}
 MOVING = PASSING | {"slice", "dynamic_slice", UPDATE}
 
 
+def lying_turned(graph: Graph, edge: int) -> frozenset[int]:
+    """The values of a whole step that lie transposed."""
+    return Turned(graph, edge).values if graph.aliases else frozenset()
+
+
 class Turned:
     """The values of a program that lie transposed, and which of these kernels copy as they are gone through.
 
@@ -41,6 +46,11 @@ class Turned:
             self._makers = {v: n for n, op in enumerate(graph.ops) for v in op.results}
             self._spread([v for n, op in enumerate(graph.ops) if self._is_turned(n) for v in op.results])
             self._sent = self._sent_results() if self._values else {}
+
+    @property
+    def values(self) -> frozenset[int]:
+        """The values that lie transposed."""
+        return frozenset(self._values)
 
     def copied(self, kernel: Kernel) -> Sequence[int]:
         """The values that are copied for a kernel: arguments before it, results after it."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from ...chip import Chip
 from ...compute.copies.turned import Turned
-from ...kernels import Program
+from ...graph import Graph
+from ...kernels import Kernel, Program
+from ...kinds import IN_ORDER, TURNED_COPY
 from ..flow.flow import Flow
 from ..tensors.tiles import padded_bytes
 
@@ -18,7 +20,7 @@ def turned_copies(
 
     What updates alone read, an optimiser's state, is copied for all of them before the first. XLA's list scheduler
     (``by_list``) copies an argument as soon as all else that it may run needs more. What other cores copy (TPU7x) no
-    result takes the place of.
+    result takes the place of. What is copied in order to lie where an argument did is turned by that copy.
     """
     edge = chip.matrix_unit.edge if chip and chip.matrix_unit else 0
     graph, turned = program.graph, Turned(program.graph, edge)
@@ -35,9 +37,15 @@ def turned_copies(
             begun = next((p for p, num_bytes in enumerate(needed[:own]) if num_bytes > size), own)
             found[-1 - value], spans[-1 - value] = value, (begun, point)
         shared = 0 if chip is not None and chip.offloads_collectives else len(taken)
-        for value in [v for v in copied if v in kernel.writes][shared:]:
+        left = [] if _is_in_order(graph, kernel) else [value for value in copied if value in kernel.writes]
+        for value in left[shared:]:
             found[-1 - value], spans[-1 - value] = value, (point, point)
     return found, spans
+
+
+def _is_in_order(graph: Graph, kernel: Kernel) -> bool:
+    op = graph.ops[kernel.ops[-1]]
+    return op.kind == TURNED_COPY and IN_ORDER in op.attributes
 
 
 def _needed_bytes(flow: Flow) -> list[int]:

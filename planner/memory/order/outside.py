@@ -7,13 +7,17 @@ What arrives in another layout is copied to be turned, as soon as it has.
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from ...fusion.returned import arrives_turned
 from ...kernels import Program
 from ...kinds import ALL_GATHER, IN_ORDER, TURNED_COPY
 
 
-def copies_outside(program: Program) -> list[int]:
-    """The kernels of a whole step with the copies of its donated arguments first, and of their next values last."""
+def copies_outside(program: Program, turned: Container[int] = ()) -> list[int]:
+    """The kernels of a whole step with the copies of its donated arguments first, and of their next values last.
+    ``turned`` are the values that lie transposed.
+    """
     graph = program.graph
     if not graph.aliases:
         return list(range(len(program.kernels)))
@@ -28,7 +32,7 @@ def copies_outside(program: Program) -> list[int]:
         (read,), (made,) = op.operands, op.results
         if made in returned:
             maker = makers.get(read)
-            is_turned = maker is not None and maker.kind == ALL_GATHER and arrives_turned(graph, maker, makers)
+            is_turned = maker is not None and maker.kind == ALL_GATHER and arrives_turned(graph, maker, makers, turned)
             return (0, number) if is_turned else (1, returned[made])
         return (-1, donated[read]) if read in donated else (0, number)
 

@@ -8,6 +8,7 @@ from itertools import chain, count
 from operator import eq
 
 from ...chip import Chip
+from ...compute.copies.turned import lying_turned
 from ...kernels import Kernel, Program
 from ..flow.flow import Flow, flow, regrouped
 from ..flow.liveness import scheduled_peak_bytes
@@ -66,7 +67,8 @@ def put_in_order(program: Program, chip: Chip | None = None) -> Scheduled:
     """A program in the compiler's order with what was learnt on the way."""
     offloads = chip is not None and chip.offloads_collectives
     found = _scheduled(program, temporary_bytes(program, chip), offloads, rounds=chip is not None)
-    found = _reordered(found, copies_outside(found.program))
+    edge = chip.matrix_unit.edge if chip and chip.matrix_unit else 0
+    found = _reordered(found, copies_outside(found.program, lying_turned(program.graph, edge)))
     if chip is None or offloads:
         return found if chip is None else _with_gathers(found, chip, program.graph.mesh)
     if defers(chip):
