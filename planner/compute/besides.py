@@ -152,7 +152,7 @@ class Besides:
         return Beside(
             work=work,
             cycles=more,
-            at_hand=(*copied, *cut_out, *near_parts),
+            at_hand=(*copied, *cut_out, *near_parts, *self._stacks.intersection(kernel.reads)),
             looks_up=more > 0 and self._lookups.is_last(kernel),
             is_whole=looked.windows > 0,
             is_counted=patched > 0,
