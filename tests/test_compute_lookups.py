@@ -405,7 +405,7 @@ def test_what_a_lookup_takes_besides_its_copies_counts() -> None:
         for stacks in (frozenset[int](), frozenset({0}))
     )
     assert plain > 0
-    assert lying == pytest.approx(plain + 15 * NODES * 8 / 128)
+    assert lying > plain + 15 * NODES * 8 / 128
 
 
 def attended(heads: int) -> Graph:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from meshwright.planner.catalogue import catalogue
 from meshwright.planner.compute import price
-from meshwright.planner.compute.copies.strided import strided
+from meshwright.planner.compute.copies.strided import rows_cycles, strided
+from meshwright.planner.compute.speed import speed_of
 from meshwright.planner.fusion import fuse
 from meshwright.planner.graph import Graph, Op, Value
 
@@ -100,6 +103,75 @@ def test_pieces_of_a_transposed_stack_are_rows_where_it_is_cut_inside_of_registe
     transpose = Op(kind="transpose", operands=(0,), results=(1,), attributes={"permutation": order})
     graph = Graph(values=(Value(shape, "bf16"), stack), ops=(transpose,), arguments=(0,), results=(1,))
     assert (1 in strided(graph, (0,))) == takes_rows
+
+
+@pytest.mark.parametrize(
+    ("rows", "times", "takes_rows"),
+    [
+        (64, 32, True), (128, 128, True), (200, 100, True), (128, 16, False), (128, 1000, False), (256, 200, False),
+        (100, 6, False), (20, 6, False), (12, 4, False), (2, 4, True),
+    ],
+)  # fmt: skip
+def test_a_product_lies_by_turns_where_its_rows_fill_registers_better(rows: int, times: int, takes_rows: bool) -> None:
+    """[rows, times, features] by a matrix, before a scan over times: compiled for v5e, and for others alike."""
+    said = {"lhs_contracting_dimensions": (2,), "rhs_contracting_dimensions": (0,)}
+    assert (
+        3 in strided(_turned_product((rows, times, 512), (0, 1), said, (1, 0, 2), rows, times), (0, 1))
+    ) == takes_rows
+
+
+@pytest.mark.parametrize(
+    ("rows", "times", "features", "takes_rows"),
+    [
+        (64, 32, 512, False), (96, 32, 512, False), (128, 16, 512, False), (64, 32, 64, False), (64, 64, 512, True),
+        (16, 64, 512, True), (8, 128, 512, True), (200, 256, 512, True),
+    ],
+)  # fmt: skip
+def test_a_matrix_by_rows_lies_by_turns_where_these_are_fewer(
+    rows: int, times: int, features: int, takes_rows: bool
+) -> None:
+    """As "btf,fg->tbg" is multiplied: the matrix comes first (compiled for v5e, and for others alike)."""
+    said = {"lhs_contracting_dimensions": (0,), "rhs_contracting_dimensions": (2,)}
+    made = (features, rows, times)
+    assert (3 in strided(_turned_product(made, (1, 0), said, (2, 1, 0), rows, times), ())) == takes_rows
+
+
+def _turned_product(
+    made: tuple[int, ...],
+    operands: tuple[int, ...],
+    said: dict[str, Any],
+    order: tuple[int, ...],
+    rows: int,
+    times: int,
+) -> Graph:
+    """A product that is transposed for a scan: rows of so many times by a matrix."""
+    shapes = (rows, times, 256), (256, max(made)), made, tuple(made[dim] for dim in order)
+    product = Op(kind="dot_general", operands=operands, results=(2,), attributes=said)
+    turn = Op(kind="transpose", operands=(2,), results=(3,), attributes={"permutation": order})
+    values = tuple(Value(each, "bf16") for each in shapes)
+    return Graph(values=values, ops=(product, turn), arguments=(0, 1), results=(3,))
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "dtype", "compiled"),
+    [
+        ("v3", 16, "f32", 1664), ("v3", 64, "bf16", 4879), ("v4", 16, "f32", 1922), ("v4", 64, "bf16", 5008),
+        ("v5e", 16, "f32", 2910), ("v5e", 64, "bf16", 5205), ("v5p", 16, "f32", 2520), ("v5p", 64, "bf16", 3378),
+        ("v6e", 16, "f32", 2468), ("v6e", 64, "bf16", 3465),
+    ],
+)  # fmt: skip
+def test_rows_are_taken_out_of_registers_by_a_kernel_of_its_own(
+    name: str, rows: int, dtype: str, compiled: int
+) -> None:
+    """What a turn cuts out of [64, rows, 512] that lies by rows, whatever computes with it then."""
+    stack, piece, made = (Value(shape, dtype) for shape in ((64, rows, 512), (1, rows, 512), (rows, 512)))
+    cut = Op(kind="dynamic_slice", operands=(0, 1, 1, 1), results=(2,))
+    ops = (cut, Op(kind="reshape", operands=(2,), results=(3,)), Op(kind="tanh", operands=(3,), results=(4,)))
+    graph = Graph(values=(stack, Value((), "s32"), piece, made, made), ops=ops, arguments=(0, 1), results=(4,))
+    (kernel,) = fuse(graph).kernels
+    speed = speed_of(catalogue()[name])
+    took = rows_cycles(graph, kernel, frozenset({0}), speed.edge, speed.coefficients)
+    assert took == pytest.approx(compiled, rel=0.15)
 
 
 def test_numbers_for_all_of_an_array_have_no_order() -> None:

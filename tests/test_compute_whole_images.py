@@ -177,3 +177,25 @@ def test_what_is_known_of_places_is_moved_between_lanes_and_rows(means: int, cyc
     work = images.counted(kernel, work_of(graph, kernel))
     near = [True] * len(kernel.reads)
     assert cycles_of(work, near, (True,), speed.edge, speed.coefficients).total == pytest.approx(cycles, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("name", "image", "window", "compiled"),
+    [
+        ("v5e", (16, 16, 16, 128), (4, 4, 128, 3), 16_485), ("v4", (16, 16, 16, 128), (4, 4, 128, 3), 22_239),
+        ("v3", (16, 16, 16, 128), (4, 4, 128, 3), 37_882), ("v3", (16, 16, 16, 128), (4, 4, 128, 8), 38_286),
+        ("v4", (32, 16, 16, 64), (4, 4, 64, 3), 36_800), ("v3", (32, 16, 16, 64), (4, 4, 64, 3), 71_500),
+        ("v3", (64, 8, 8, 256), (3, 3, 256, 1), 41_078),
+    ],
+)  # fmt: skip
+def test_pictures_made_of_images_with_gaps_take_no_kernel_brought_to_squares(
+    name: str, image: tuple[int, ...], window: tuple[int, ...], compiled: int
+) -> None:
+    """What leaves has the batch on the lanes: transposed convolutions as decoders end with, twice the size."""
+    made = (image[0], 2 * image[1], 2 * image[2], window[-1])
+    values = tuple(Value(shape, "bf16") for shape in (image, window, made))
+    said = CONVOLVED | {"lhs_dilation": (2, 2)}
+    op = Op(kind="convolution", operands=(0, 1), results=(2,), attributes=said)
+    graph = Graph(values=values, ops=(op,), arguments=(0, 1), results=(2,))
+    work = work_of(graph, Kernel(ops=(0,), reads=(0, 1), writes=(2,)))
+    assert took(graph, name, work) == pytest.approx(compiled, rel=0.3)

@@ -137,7 +137,7 @@ class Besides:
                 kernel, None if self._near is None else partial(self._near.is_near, point=point)
             )
             more += convolved.grouped_cycles(kernel) + convolved.parts_cycles(kernel)
-        more += rows_cycles(graph, kernel, self._stacks, speed.edge) if self._stacks else 0.0
+        more += rows_cycles(graph, kernel, self._stacks, speed.edge, speed.coefficients) if self._stacks else 0.0
         more += sum(self._across.get(value, 0.0) for value in kernel.writes) if self._across else 0.0
         patched = self._patches.copies_cycles(kernel) if self._patches else 0.0
         cut_out = cut_for_products(graph, kernel, self._tiled) if self._tiled else {}
@@ -152,7 +152,7 @@ class Besides:
         return Beside(
             work=work,
             cycles=more,
-            at_hand=(*copied, *cut_out, *near_parts),
+            at_hand=(*copied, *cut_out, *near_parts, *self._stacks.intersection(kernel.reads)),
             looks_up=more > 0 and self._lookups.is_last(kernel),
             is_whole=looked.windows > 0,
             is_counted=patched > 0,

@@ -93,6 +93,10 @@ def windows_of(
 ) -> Windows:
     """What a convolution streams, its images cut into so many parts; ``turned`` if its batch is on the lanes anyway,
     ``across`` if its kernel's last dim but one is.
+
+    What leaves of an image with gaps so few features that it has the batch on the lanes is streamed as it is: no kernel
+    is brought to squares, and nothing is put between (16 images of 16 by 16 by 128, to pictures of 32 by 32 by windows
+    of 4 by 4, take 37882 cycles on v3, 22239 on v4, 16485 on v5e).
     """
     said, is_gradient = op.attributes, is_gradient_of_kernel(graph, op)
     (value, image), *_ = images_of(graph, op)
@@ -146,7 +150,8 @@ def windows_of(
             least = manner.few_rows * -(-features // LANES)
     is_place = math.prod(window) == 1 and batch < ROWS and not is_gradient
     made_registers = -(-batch // ROWS) * -(-leaving // LANES)
-    operations = manner.gap_operations * taps * made_registers if gaps > 1 and not is_gradient else 0.0
+    fills_gaps = gaps > 1 and not batch_on_lanes(leaving, batch)
+    operations = manner.gap_operations * taps * made_registers if fills_gaps and not is_gradient else 0.0
     rows = -(-rows // gaps)
     loads = taps * -(-features // LANES) * -(-batch // (2 * ROWS)) * _loaded(manner, batch, shared, is_gradient)
     return Windows(
@@ -160,7 +165,7 @@ def windows_of(
         turns_over=turns_over,
         loads=loads if gaps == 1 else 0,
         registers=manner.place_operations * taps * -(-leaving // LANES) if is_place else operations,
-        loading=manner.loading if gaps > 1 else 0.0,
+        loading=manner.loading if fills_gaps else 0.0,
         leaves_last=(said["kernel_output_feature_dimension"] > said["kernel_input_feature_dimension"]) != across,
     )
 

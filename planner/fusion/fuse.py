@@ -30,6 +30,7 @@ from .pieces import COMPARE, in_pieces
 from .put_together import with_images_put_together
 from .simplify import simplify
 from .uses import Uses, read_uses
+from .windows_moved import with_windows_moved
 from .written import NEAR_BYTES, written_ops
 
 ORDERING = frozenset({AFTER, APART, BEHIND})
@@ -66,7 +67,7 @@ def fuse(
     simple = with_norms_written(simple, cut) if cut else simple
     if is_split:
         simple = with_images_put_together(simple, cut, singles=singles) if cut else simple
-        simple = with_roundings_before_loops(simple)
+        simple = with_windows_moved(with_roundings_before_loops(simple))
     return _program(
         simple,
         is_mask,
