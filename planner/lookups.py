@@ -72,14 +72,14 @@ def row_tiles(value: Value) -> int:
 def filled(graph: Graph, *, is_wide: bool | None = None) -> frozenset[int]:
     """The values of one number everywhere that are nothing but what scatters add rows to: the scatter fills them.
 
-    So it is where it adds many rows for the table's size, or the table is small; otherwise it is written first.
-    ``is_wide`` says whether the matrix unit is v6e's; where nobody knows, what either fills is.
+    So it is where that ``takes_many``; otherwise it is written first. ``is_wide`` says whether the matrix unit is
+    v6e's; without, all that scatters may fill are, be their tables as large as they may.
     """
     scatters = graph.of_kind(SCATTER)
     if not scatters:
         return frozenset()
     made = {op.results[0] for op in graph.of_kind(FILL) if graph.values[op.operands[0]].num_elements == 1}
-    begun = {v for op in scatters if _adds_rows(graph, op) and _takes_many(graph, op, is_wide) for v in tables_of(op)}
+    begun = {v for op in scatters if _adds_rows(graph, op) and _fills(graph, op, is_wide) for v in tables_of(op)}
     others = {v for op in graph.ops for v in op.operands[_num_tables(op) :]}.union(graph.results)
     few = {v for op in scatters for v in tables_of(op)} - begun
     return frozenset(made & begun - others - few)
@@ -93,11 +93,17 @@ def _adds_rows(graph: Graph, op: Op) -> bool:
     return found_by == tuple(range(len(found_by))) and dims == 2 + len(stacks) == 1 + len(found_by)
 
 
-def _takes_many(graph: Graph, op: Op, is_wide: bool | None) -> bool:
+def _fills(graph: Graph, op: Op, is_wide: bool | None) -> bool:
     table, added = (graph.values[values[0]] for values in (tables_of(op), added_by(op)))
-    has_share = added.num_elements >= FEW_ROWS * table.num_elements
-    if is_wide or (has_share and is_wide is None):
-        return has_share
+    return is_wide is None or takes_many(table, added, is_wide=is_wide)
+
+
+def takes_many(table: Value, added: Value, *, is_wide: bool) -> bool:
+    """Whether many rows are added for a table's size, or that is small; ``is_wide`` says whether the matrix unit is
+    v6e's.
+    """
+    if is_wide:
+        return added.num_elements >= FEW_ROWS * table.num_elements
     rows, numbers = added.num_elements // max(1, table.shape[-1]), row_tiles(table) * ROWS * LANES
     num_bytes = numbers * table.num_bytes // max(1, table.num_elements)
     return numbers < FILLED_NUMBERS or num_bytes <= FILLED_A_ROW_BYTES * rows

@@ -11,6 +11,7 @@ from ..graph import Graph, Op, Value
 from ..images import Image
 from ..kernels import Kernel, Program
 from ..kinds import COPIED_IN_ORDER, ROWS, TURNED_COPY
+from ..lookups import FILL
 from .apart import Apart, Shape
 from .compared import COMPARE
 from .images.gathered_features import features_cycles
@@ -41,6 +42,11 @@ def gather_seconds(piece: Value, whole: Value, image: Image, speed: Speed) -> fl
 def convert_seconds(value: Value, dtype: str, speed: Speed) -> float:
     """Seconds of a copy of a value in another dtype."""
     return _seconds_alone("convert", value, replace(value, dtype=dtype), speed)
+
+
+def fill_seconds(value: Value, speed: Speed) -> float:
+    """Seconds of filling a table with one number, for rows to be added to it."""
+    return _seconds_alone(FILL, Value((), value.dtype), value, speed, apart=Apart(tables=(1,)))
 
 
 def packing_seconds(value: Value, images: Mapping[Shape, Image], speed: Speed) -> float:

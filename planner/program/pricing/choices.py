@@ -154,7 +154,8 @@ def _splits(nest: Nest, size: int) -> Iterator[Split]:
             behind = {each for form in nest.forms if loop in form.gathered for each in form.loops}
             yield Split(loop, gathered=True)
             yield from (Split(loop, then, gathered=True) for then in loops if then != loop and then in behind)
-    yield from (Split(None, loop) for loop in loops if loop in nest.views)
+    opened = (loop for loop in sorted(nest.opened) if _has_parts(nest, loop, size))
+    yield from (Split(None, loop) for loop in (*(loop for loop in loops if loop in nest.views), *opened))
 
 
 def _is_after(nest: Nest, loop: int, then: int) -> bool:

@@ -27,6 +27,7 @@ from ..step.fills import is_fill
 from ..step.fused import Company, Fused, Part, fused
 from ..step.pieces import Piece, Pieces
 from ..step.seen import parts
+from .begun import begun_seconds
 from .choices import Choice, counted
 
 
@@ -279,6 +280,7 @@ class Costs:
         beside = {value: Value(part(value, dtype).shape, dtype) for value, dtype in self.beside}
         company = Company(passing=passing, beside=beside)
         took_s = becomes.seconds(part, found, self.pricing.speed, company)
+        took_s += begun_seconds(self.blueprint.own, self.blueprint.around.filled, part, self.pricing.speed)
         return took_s + self._turning(part) if self.blueprint.turned else took_s
 
     def _reads_once(self, choice: Choice) -> bool:

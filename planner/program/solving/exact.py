@@ -17,6 +17,7 @@ from ...estimate.figures import Estimate
 from ...estimate.runs import main_op
 from ...graph import Graph, Origin
 from ...kernels import Kernel, Program
+from ...lookups import FILL, SCATTER, tables_of
 from ...memory import Memory, memory
 from ...memory.points import LiveTensor
 from ...partition.passes.summed_gathers import sums_viewed
@@ -279,6 +280,9 @@ class _Clusters:
             (_node(main_op(program, kernel).origin), _nodes(program, kernel))
             for program, kernel, _ in laid.program.walk()
         ]
+        for program, kernel, _ in laid.program.walk():
+            for node in _begun_by(program, kernel):
+                self.join(node, _node(main_op(program, kernel).origin))
         joining = promised - {named for named, _ in kernels}
         for named, nodes in kernels:
             for node in nodes & joining:
@@ -307,6 +311,16 @@ class _Clusters:
                 for root in {self.root(node), *self._passing.get(node, ())}:
                     found.setdefault(root, []).append(node)
         return {root: tuple(nodes) for root, nodes in found.items()}
+
+
+def _begun_by(program: Program, kernel: Kernel) -> Iterator[int]:
+    """The nodes of what is filled with a number for a kernel to add rows to: what adds them is charged for that."""
+    tables = {
+        v for number in kernel.ops for op in (program.graph.ops[number],) if op.kind == SCATTER for v in tables_of(op)
+    }
+    for op in program.graph.of_kind(FILL) if tables else ():
+        if not tables.isdisjoint(op.results) and not program.graph.shape(op.operands[0]):
+            yield _node(op.origin)
 
 
 def _nodes(program: Program, kernel: Kernel) -> set[int]:

@@ -12,7 +12,7 @@ class Atom:
     """A loop that tensors share. Once it turned out to be another one, or a product of smaller ones, ``parts`` says so.
 
     ``blocked`` loops must not be split: some operation needs all of it on each device. Of ``overlaid`` ones some dims
-    have a part only: they cannot make up a dim with others.
+    have a part only: they cannot make up a dim with others, and of what they are made of only the major one is split.
     """
 
     size: int
@@ -87,6 +87,5 @@ def _become(gone: Atom, kept: Atom) -> None:
 
 
 def _cut(atom: Atom, major: int) -> tuple[Atom, Atom]:
-    is_blocked = atom.blocked or atom.overlaid
-    atom.parts = (Atom(major, is_blocked), Atom(atom.size // major, is_blocked))
+    atom.parts = (Atom(major, atom.blocked), Atom(atom.size // major, atom.blocked or atom.overlaid))
     return atom.parts

@@ -65,11 +65,12 @@ class Nest:
     and makes; ``windows`` are the loops that something slides along, or sorts. ``places`` has by value the loops of
     which it has one place: who has that adds it up with the others' zeros. ``views`` has, for each loop that is a minor
     one of a dim that a reshape makes several dims of, the values behind that: they may be split along it where the dim
-    is not, each device going on with its part of what it has. ``gathers`` has, for each loop that is a major one and,
-    where a reshape joins parts of dims, a minor one behind, the values behind that: who split it gather it there.
-    ``cuts`` has for each loop of a dim that is cut or padded, and is another loop behind that, those behind: what is
-    made lies along these, for all else what it is made of is brought there before, but for the loops of ``ends``, which
-    what is computed here has before it is cut: nobody else can bring that there.
+    is not, each device going on with its part of what it has; ``opened`` are those that are blocked before that alone.
+    ``gathers`` has, for each loop that is a major one and, where a reshape joins parts of dims, a minor one behind, the
+    values behind that: who split it gather it there. ``cuts`` has for each loop of a dim that is cut or padded, and is
+    another loop behind that, those behind: what is made lies along these, for all else what it is made of is brought
+    there before, but for the loops of ``ends``, which what is computed here has before it is cut: nobody else can bring
+    that there.
     """
 
     sizes: tuple[int, ...]
@@ -81,6 +82,7 @@ class Nest:
     windows: frozenset[int] = frozenset()
     places: Mapping[int, frozenset[int]] = field(default_factory=dict)
     views: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    opened: frozenset[int] = frozenset()
     gathers: Mapping[int, frozenset[int]] = field(default_factory=dict)
     cuts: Mapping[int, frozenset[int]] = field(default_factory=dict)
     ends: frozenset[int] = frozenset()
@@ -123,7 +125,10 @@ class Nest:
 
 def nest_of(graph: Graph, numbers: Sequence[int]) -> Nest:
     """The nest of these operations of a graph."""
-    ops = [graph.ops[number] for number in numbers]
+    return _of(graph, [graph.ops[number] for number in numbers])
+
+
+def _of(graph: Graph, ops: Sequence[Op]) -> Nest:
     atoms: dict[int, list[list[Atom]]] = {}
     factors = [(op, _join(graph, op, atoms)) for op in ops]
     return _numbered(graph, ops, atoms, factors)
@@ -195,15 +200,28 @@ def _apart(graph: Graph, op: Op) -> set[int]:
 
 def _match(dim: Sequence[Atom], factors: Sequence[Atom], *, is_same: bool) -> None:
     """A dim and its factors are one, if they go through as many elements (a window's dim may be larger), or most of one
-    is cut out of the other.
+    is cut out of the other, be that one loop or several.
     """
     if is_same and math.prod(atom.size for atom in dim) == math.prod(atom.size for atom in factors):
         unify(dim, factors)
     elif is_same and len(leaves(dim)) == len(leaves(factors)) == 1:
         overlay(*leaves(dim), *leaves(factors))
-    else:
+    elif not (is_same and _lies_along(dim, factors)):
         for atom in (*leaves(dim), *leaves(factors)):
             atom.blocked = True
+
+
+def _lies_along(dim: Sequence[Atom], factors: Sequence[Atom]) -> bool:
+    """Lays one loop along the several that most of it goes through, where it is one alone; whether it is. Devices may
+    have their parts along the major one, and send each other what is cut off those.
+    """
+    one, row = sorted((leaves(dim), leaves(factors)), key=len)
+    if len(one) != 1 or one[0].blocked:
+        return False
+    one[0].parts = tuple(row)
+    for atom in row[1:]:
+        atom.blocked = True
+    return True
 
 
 def _join_without_factors(graph: Graph, op: Op, atoms: dict[int, list[list[Atom]]]) -> None:
@@ -247,7 +265,7 @@ def _numbered(
         cuts |= {loop: cuts.get(loop, frozenset()) | made for loop in read}
         given |= read if op.operands and op.operands[0] not in computed else frozenset()
         cut = places.get(op.results[0], frozenset()) if op.kind == SLICE else frozenset()
-        after = _after(ops, [op]) if summed or cut or read else frozenset()
+        after = _after(ops, [op], dims) if summed or cut or read else frozenset()
         for loop in summed | cut | read:
             sums.setdefault(loop, set()).update(after)
         moved = _loops(number, own, op.factors.permutation) if op.factors else frozenset()
@@ -256,36 +274,51 @@ def _numbered(
         if op.kind not in CUTS:
             windows |= moved
     shared = {loop for each in dims.values() for row in each if len(row) > 1 for loop in row}
+    blocked = tuple(atom.blocked or (atom.overlaid and n in shared) for n, atom in enumerate(found))
+    views = _views(ops, dims, blocked)
     return Nest(
         sizes=tuple(atom.size for atom in found),
-        blocked=tuple(atom.blocked or (atom.overlaid and n in shared) for n, atom in enumerate(found)),
+        blocked=blocked,
         dims=dims,
         sums={loop: frozenset(values) for loop, values in sums.items()},
         needs=tuple(needs),
         tensors=tuple((*op.operands, *op.results) for op in ops),
         windows=frozenset(windows),
         places=places,
-        views=_views(ops, dims),
+        views=views,
+        opened=frozenset(n for n, behind in views.items() if blocked[n] and _is_open(graph, ops, dims, n, behind)),
         gathers=_gathers(ops, dims),
         cuts=cuts,
         ends=frozenset(cuts) - given,
     )
 
 
-def _views(ops: Sequence[Op], dims: Mapping[int, Dims]) -> dict[int, frozenset[int]]:
-    """By minor loop of the dims that are viewed as several, and by that of what is ranked, the values behind: some of
-    that XLA ranks on all devices alike, but for parts that these cut out before. But for products: what these read
-    otherwise than it lies, others bring there.
+def _views(ops: Sequence[Op], dims: Mapping[int, Dims], blocked: Sequence[bool]) -> dict[int, frozenset[int]]:
+    """By minor loop of the dims that are viewed as several, or a major one that is blocked, and by that of what is
+    ranked, the values behind: some of that XLA ranks on all devices alike, but for parts that these cut out before. But
+    for products: what these read otherwise than it lies, others bring there.
     """
     found: dict[int, list[Op]] = {}
     for op in ops if PRODUCTS.isdisjoint(op.kind for op in ops) else ():
         for dim in dims[op.operands[0]] if op.kind == RESHAPE else ():
             whole = {loop for own in dims[op.results[0]] if len(own) > 1 for loop in own}
-            for loop in {*dim[1:]} - whole:
+            for loop in {*dim[1:], *(loop for loop in dim[:1] if len(dim) > 1 and blocked[loop])} - whole:
                 found.setdefault(loop, []).append(op)
         for loop in (each for dim in dims[op.results[0]][:-1] for each in dim) if op.kind == TOP_K else ():
             found.setdefault(loop, []).append(op)
-    return {loop: _after(ops, several) for loop, several in found.items()}
+    return {loop: _after(ops, several, dims) for loop, several in found.items()}
+
+
+def _is_open(graph: Graph, ops: Sequence[Op], dims: Mapping[int, Dims], loop: int, behind: frozenset[int]) -> bool:
+    """Whether nothing that is computed of the values behind a view needs all of a loop of these on each device."""
+    laid = {value for value, each in dims.items() if any(each)}
+    own = [op for op in ops if behind.issuperset(laid.intersection(op.operands).union(op.results))]
+    if len(own) == len(ops):
+        return False
+    alone = _of(graph, own)
+    places = ((value, at) for value in behind for at, loops in enumerate(dims[value]) if loop in loops)
+    rows = [(dims[value][at], alone.dims.get(value, ((0,) * 2,) * (at + 1))[at]) for value, at in places]
+    return all(len(whole) == len(own) == 1 and not alone.blocked[own[0]] for whole, own in rows)
 
 
 def _gathers(ops: Sequence[Op], dims: Mapping[int, Dims]) -> dict[int, frozenset[int]]:
@@ -296,7 +329,7 @@ def _gathers(ops: Sequence[Op], dims: Mapping[int, Dims]) -> dict[int, frozenset
     for op in ops if not PRODUCTS.isdisjoint(op.kind for op in ops) else ():
         for loop in _joined(dims[op.operands[0]], dims[op.results[0]]) if op.kind == RESHAPE else ():
             found.setdefault(loop, []).append(op)
-    return {loop: _after(ops, several) for loop, several in found.items()}
+    return {loop: _after(ops, several, dims) for loop, several in found.items()}
 
 
 def _joined(given: Dims, made: Dims) -> Iterator[int]:
@@ -331,8 +364,10 @@ def _left_out(op: Op, dims: Mapping[int, Dims], places: Mapping[int, frozenset[i
     return read - {loop for value in op.results for dim in dims[value] for loop in dim} if read else read
 
 
-def _after(ops: Sequence[Op], first: Sequence[Op]) -> frozenset[int]:
-    """The values that come after operations: their results, what is made of them, and what else goes into that."""
+def _after(ops: Sequence[Op], first: Sequence[Op], dims: Mapping[int, Dims]) -> frozenset[int]:
+    """The values that come after operations: their results, what is made of them, and what else goes into that, but
+    for numbers: where something is put may be where something was cut out before.
+    """
     makers = {value: op for op in ops for value in op.results}
     readers: dict[int, list[Op]] = {}
     for op in ops:
@@ -345,15 +380,19 @@ def _after(ops: Sequence[Op], first: Sequence[Op]) -> frozenset[int]:
         if value in seen:
             continue
         seen.add(value)
-        waiting.extend(_beside(value, first, makers, readers))
+        beside = _beside(value, first, makers, readers)
+        waiting.extend(each for each, is_read in beside if any(dims[each]) or not is_read)
     return frozenset(seen)
 
 
-def _beside(value: int, first: Sequence[Op], makers: dict[int, Op], readers: dict[int, list[Op]]) -> Iterator[int]:
+def _beside(
+    value: int, first: Sequence[Op], makers: dict[int, Op], readers: dict[int, list[Op]]
+) -> Iterator[tuple[int, bool]]:
+    """What stands beside a value, and whether it is read there."""
     maker = makers.get(value)
     if maker is not None and not any(maker is op for op in first):
-        yield from maker.operands
+        yield from ((each, True) for each in maker.operands)
     for op in readers.get(value, ()):
         if not any(op is each for each in first):
-            yield from op.operands
-            yield from op.results
+            yield from ((each, True) for each in op.operands)
+            yield from ((each, False) for each in op.results)
