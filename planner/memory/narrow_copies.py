@@ -48,7 +48,11 @@ NO_COPIES = NarrowCopies({}, {}, {})
 def narrow_copies(program: Program, flow: Flow, chip: Chip | None, images: Copied) -> NarrowCopies:
     """Those of a step, ``images`` among them that it is given."""
     stacks = hoisted_copies(program, flow.buffer)
-    copies = {value if value in flow.num_bytes else -1 - value: value for value in stacks.keys() | images.keys()}
+    elsewhere = _read_elsewhere(program, flow)
+    copies = {
+        value if value in flow.num_bytes and value not in elsewhere else -1 - value: value
+        for value in stacks.keys() | images.keys()
+    }
     spans = {b: images[value][0] if value in images else stacks[value] for b, value in copies.items() if b < 0}
     graph, laid, read_whole = program.graph, laid_bytes(program, smallest_batch(chip)), taken_whole(program.graph)
     narrow = {b: laid(replace(graph.values[value], dtype=NARROW)) for b, value in copies.items()}
@@ -79,6 +83,12 @@ def narrow_copies(program: Program, flow: Flow, chip: Chip | None, images: Copie
         copies[buffer], spans[buffer], narrow[buffer] = beside
         alone |= {buffer} if isinstance(beside, Alone) else set()
     return NarrowCopies(copies, spans, narrow, frozenset(alone))
+
+
+def _read_elsewhere(program: Program, flow: Flow) -> frozenset[int]:
+    """The buffers that no loop reads alone: these stay as they are made beside what loops read of them."""
+    apart = (point for point, kernel in enumerate(program.kernels) if not kernel.bodies)
+    return frozenset(buffer for point in apart for buffer in flow.reads[point])
 
 
 def wanted_copies(program: Program, found: NarrowCopies, chip: Chip, images: Container[int]) -> list[Wanted]:
