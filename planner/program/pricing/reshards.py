@@ -202,8 +202,9 @@ class Reshards:
         return self._convert(Value(self._part(value, layout), value.dtype), value.dtype)
 
     def copying(self, value: Value, layout: Sharding) -> float:
-        """Seconds of copying what one device holds of a value, as it lies."""
-        return self._moved(self._part(value, layout), value)
+        """Seconds of copying what one device holds of a value, as it lies: none that are counted of what may be near."""
+        held = Value(self._part(value, layout), value.dtype)
+        return 0.0 if held.num_bytes <= self.speed.coefficients.held_near_bytes else copy_seconds(held, self.speed)
 
     def rounding(self, value: Value, layout: Sharding) -> float:
         """Seconds of writing what one device holds of a value as bfloat16, before it is sent; TPUs alone do."""
