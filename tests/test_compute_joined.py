@@ -1,4 +1,4 @@
-"""What putting arrays together takes, and what of it is written: microseconds and bytes as the TPU compiler has them."""
+"""What putting arrays together takes, and what is written of it: microseconds and bytes as the TPU compiler says."""
 
 from __future__ import annotations
 
