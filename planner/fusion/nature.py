@@ -122,8 +122,10 @@ def is_padded(graph: Graph, joined: Op, readers: int) -> bool:
     One reader does, and several do where parts lie beside each other on the lanes or begin within a tile's rows: else
     each part is written to its place (seen on v3, v4, v5e, v5p and v6e).
     """
+    if readers == 1:
+        return True
     dim, rank = joined.attributes["dimension"], len(graph.shape(joined.results[0]))
-    if readers == 1 or dim == rank - 1:
+    if dim == rank - 1:
         return True
     begins = accumulate(graph.shape(part)[dim] for part in joined.operands[:-1])
     return dim == rank - 2 and any(begin % ROWS for begin in begins)

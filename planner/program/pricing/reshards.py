@@ -101,8 +101,8 @@ class Reshards:
         return took
 
     def _took(self, value: Value, now: Sharding, step: Step, *, in_order: bool, result: int) -> float:
-        """One step, with the copies around it."""
-        copied = step.kind in COPIED
+        """One step, with the copies around it; TPUs alone make these (``partition``)."""
+        copied = self.target.is_tpu and step.kind in COPIED
         copies_s = self._copies(value, now, step, in_order=in_order, result=result) if copied else 0.0
         return self._step(value, now, step) + copies_s
 
@@ -202,9 +202,12 @@ class Reshards:
         return self._convert(Value(self._part(value, layout), value.dtype), value.dtype)
 
     def copying(self, value: Value, layout: Sharding) -> float:
-        """Seconds of copying what one device holds of a value, as it lies: none that are counted of what may be near."""
+        """Seconds of copying what one device holds of a value, as it lies: TPUs alone do, and none are counted of what
+        may be near.
+        """
         held = Value(self._part(value, layout), value.dtype)
-        return 0.0 if held.num_bytes <= self.speed.coefficients.held_near_bytes else copy_seconds(held, self.speed)
+        is_near = held.num_bytes <= self.speed.coefficients.held_near_bytes
+        return copy_seconds(held, self.speed) if self.target.is_tpu and not is_near else 0.0
 
     def rounding(self, value: Value, layout: Sharding) -> float:
         """Seconds of writing what one device holds of a value as bfloat16, before it is sent; TPUs alone do."""
