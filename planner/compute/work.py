@@ -48,6 +48,7 @@ longer one, which adds the blocks' sums in another layout: seen on v4 and v5p.
 """
 PIECES = "pieces"
 HALF_BITS = 16
+SEVERAL = 2
 TWO_PARTS = 23.0
 """Cycles a register of putting two halves of float32 together on v3, which the others' are counted by."""
 FREE, LOOP, PRODUCT, ALONE = "free", "loop", "product", "alone"
@@ -288,7 +289,7 @@ def joined_registers(graph: Graph, op: Op, *, alone: bool) -> float:
     """
     whole = graph.values[op.results[0]]
     parts = [graph.shape(part)[op.attributes["dimension"]] for part in op.operands]
-    if (alone and not is_padded(graph, op, len(parts))) or not whole.num_elements:
+    if (alone and not is_padded(graph, op, SEVERAL)) or not whole.num_elements:
         return 0.0
     splits = math.log2(sum(parts) / max(parts))
     cycles = 14.4 + 2.3 * len(parts) + 4 * splits if whole.bits > HALF_BITS else 16.4 + 1.2 * len(parts) + 2 * splits

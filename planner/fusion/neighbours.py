@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 
 from ..graph import Graph, Op
 from ..images import CONVOLUTION, images_of
-from .nature import LANES, is_constant, joins_windows
+from .nature import JOIN, LANES, PRODUCTS, is_constant, joins_windows
 from .uses import Uses
 
 
@@ -16,8 +16,10 @@ def put_together(graph: Graph, uses: Uses, written: Collection[int]) -> Iterator
     And what convolutions do not put together themselves.
     """
     for number, op in enumerate(graph.ops):
-        if op.kind == "concatenate" and number not in written:
+        if op.kind == JOIN and number not in written:
             readers = uses.readers[op.results[0]]
+            if not any(graph.ops[reader].kind in PRODUCTS for reader, _ in readers):
+                continue
             if any(_is_turned(graph, graph.ops[reader], op) for reader, _ in readers):
                 yield number
             elif not all(joins_windows(graph.ops[reader], position, op) for reader, position in readers):

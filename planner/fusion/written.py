@@ -125,7 +125,7 @@ def _is_written(graph: Graph, uses: Uses, number: int, again: frozenset[int], cu
         reader = ops[number_of]
         is_taken = reader.kind in ELEMENTWISE or takes(graph, reader, position, op)
         if kind == JOIN and reader.kind not in PRODUCTS:
-            is_taken &= not is_gpu and is_padded(graph, op, len(uses.readers[op.results[0]]))
+            is_taken &= not is_gpu and is_padded(graph, op, len(uses.after[op.results[0]]))
         is_taken |= is_gpu and is_passed(op, reader)
         if not is_taken or (BEHIND in reader.attributes and _is_read_there(reader, op)):
             return True

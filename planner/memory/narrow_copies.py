@@ -48,9 +48,8 @@ NO_COPIES = NarrowCopies({}, {}, {})
 def narrow_copies(program: Program, flow: Flow, chip: Chip | None, images: Copied) -> NarrowCopies:
     """Those of a step, ``images`` among them that it is given."""
     stacks = hoisted_copies(program, flow.buffer)
-    elsewhere = _read_elsewhere(program, flow)
     copies = {
-        value if value in flow.num_bytes and value not in elsewhere else -1 - value: value
+        value if value in flow.num_bytes and not _is_read_since(program, flow, value, stacks) else -1 - value: value
         for value in stacks.keys() | images.keys()
     }
     spans = {b: images[value][0] if value in images else stacks[value] for b, value in copies.items() if b < 0}
@@ -85,10 +84,13 @@ def narrow_copies(program: Program, flow: Flow, chip: Chip | None, images: Copie
     return NarrowCopies(copies, spans, narrow, frozenset(alone))
 
 
-def _read_elsewhere(program: Program, flow: Flow) -> frozenset[int]:
-    """The buffers that no loop reads alone: these stay as they are made beside what loops read of them."""
-    apart = (point for point, kernel in enumerate(program.kernels) if not kernel.bodies)
-    return frozenset(buffer for point in apart for buffer in flow.reads[point])
+def _is_read_since(program: Program, flow: Flow, buffer: int, stacks: Mapping[int, Span]) -> bool:
+    """Whether what loops read rounded is read by something else once the first of them has begun: it stays as it was
+    made then, beside that.
+    """
+    first = stacks[buffer][0] if buffer in stacks else 0
+    since = zip(program.kernels[first:], flow.reads[first:], strict=True)
+    return any(buffer in reads for kernel, reads in since if not kernel.bodies)
 
 
 def wanted_copies(program: Program, found: NarrowCopies, chip: Chip, images: Container[int]) -> list[Wanted]:

@@ -21,7 +21,7 @@ def begun_seconds(own: Graph, filled: Collection[int], part: Part, speed: Speed)
     not fill it.
     """
     total = 0.0
-    for op in own.of_kind(SCATTER) if filled else ():
+    for op in own.of_kind(SCATTER) if filled and not speed.is_gpu else ():  # on GPUs the kernel that fills it pays
         pairs = ((v, a) for v, a in zip(tables_of(op), added_by(op), strict=True) if v in filled)
         for table, added in ([part(each, own.values[each].dtype) for each in pair] for pair in pairs):
             if speed.edge <= 1 or not takes_many(table, added, is_wide=speed.edge >= WIDE_EDGE):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -29,7 +30,7 @@ from .rounding import is_converted, round_before_loops
 from .sent_once import send_once
 from .two_images import sum_apart
 from .viewed import pass_on_viewed
-from .wires import LOOPS, Level, Node, Port, Wiring
+from .wires import LOOPS, Level, Node, Port, Wiring, by_pairs
 
 LITTLE = 1e-3
 """What part of all that kernels take at least is no matter where parts are cut: who cuts may do it as soon before."""
@@ -84,7 +85,7 @@ def wire(
 
 
 def _copy_stacked(wiring: Wiring, top: Level) -> None:
-    """Adds the copies of what loops stack where an argument that they read lies (``fusion/returned``)."""
+    """Adds the copies of what loops stack where an argument that they read lies (``fusion/returned``), as that does."""
     graph = top.graph
     makers = {value: op for op in graph.nesting for value in op.results}
     for place, position in graph.aliases.items():
@@ -92,7 +93,8 @@ def _copy_stacked(wiring: Wiring, top: Level) -> None:
         made, end = top.source.get(result), wiring.ends.get(result)
         if result in makers and made and end and is_stacked_over(makers[result], result, argument):
             took = [wiring.reshards.copying(graph.values[result], layout) for layout in end.layouts]
-            wiring.hand_on(made, end, np.tile(took, (len(made.layouts), 1)), LOOPS)
+            same = by_pairs(operator.eq, made.layouts, end.layouts)
+            wiring.hand_on(made, end, np.where(same, np.array(took)[None, :], 0.0), LOOPS)
 
 
 def _updates(wiring: Wiring, level: Level, returned: Mapping[int, int]) -> Iterator[tuple[int, int]]:
