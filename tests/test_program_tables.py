@@ -120,12 +120,12 @@ def rated(rows: int = 500_000, batch: int = 2048) -> Pair:
     return jax.jit(step, donate_argnums=0), (own, *[shape(batch, dtype=jnp.int32)] * 2, shape(batch))
 
 
-@pytest.mark.parametrize(("topology", "step_us"), [("v6e:2x4", 88.9), ("cpu:8", 15578.0)])
+@pytest.mark.parametrize(("topology", "step_us"), [("v6e:2x4", 88.9), ("cpu:8", 18467.0)])
 def test_what_a_scatter_does_not_fill_is_charged_to_it_and_not_to_all_that_is_filled(
     topology: str, step_us: float
 ) -> None:
-    """It hangs on the parts of the table and of the rows that a device has: there was 109.8 us proven on v6e, and a bound
-    above what is found on CPUs.
+    """It hangs on the parts of the table and of the rows that a device has: there was 109.8 us proven on v6e, and
+    18474 on CPUs.
     """
     mesh = {"a": 8} if topology == "cpu:8" else {"a": 2, "b": 4}
     found = search(*rated(), topology=topology, mesh=mesh)

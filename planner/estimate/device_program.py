@@ -55,6 +55,7 @@ def device_program(
         cuts_parts=cuts_parts,
         repeats_scores=repeats,
         is_gpu=is_gpu,
+        pads=machine.platform == "tpu",
         offloads=machine.chip.offloads_collectives,
         forms=forms,
     )

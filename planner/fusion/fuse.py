@@ -45,6 +45,7 @@ def fuse(
     cuts_parts: bool = False,
     repeats_scores: str = "wide",
     is_gpu: bool = False,
+    pads: bool = True,
     offloads: bool = False,
     forms: Forms | None = None,
 ) -> Program:
@@ -57,7 +58,8 @@ def fuse(
     then operations of their own round before loops what these only round, and put images in parts together for norms.
     ``cuts_parts`` says whether each product of a batch cuts its part out of what others sent for itself,
     ``repeats_scores`` what ``Chip.repeats_scores`` says. On a GPU (``is_gpu``) nothing is left as bits, kept near or
-    made narrow, and libraries multiply (``libraries``). Kernels have the form that ``forms`` knows them by.
+    made narrow, and libraries multiply (``libraries``). Readers put arrays together (``pads``) on TPUs.
+    Kernels have the form that ``forms`` knows them by.
     """
     simple = simplify(graph, rounds=not is_gpu)
     if is_gpu:
@@ -77,6 +79,7 @@ def fuse(
         cuts_parts=cuts_parts,
         repeats_scores=repeats_scores,
         is_gpu=False,
+        pads=pads,
         offloads=offloads,
     )
 
@@ -95,6 +98,7 @@ def _program(
     cuts_parts: bool,
     repeats_scores: str,
     is_gpu: bool,
+    pads: bool = False,
     offloads: bool = False,
 ) -> Program:
     uses = read_uses(graph)
@@ -112,6 +116,7 @@ def _program(
         cuts_parts=cuts_parts,
         repeats_scores=repeats_scores,
         is_gpu=is_gpu,
+        pads=pads,
     )
     alone = masks.union(number for number in pieces if graph.ops[number].kind == COMPARE)
     found = groups(graph, uses, written, alone, shared, closed=closed_ops, is_gpu=is_gpu)

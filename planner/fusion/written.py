@@ -54,6 +54,7 @@ def written_ops(
     cuts_parts: bool = False,
     repeats_scores: str = "wide",
     is_gpu: bool = False,
+    pads: bool = True,
 ) -> tuple[set[int], frozenset[int]]:
     """The numbers of the operations whose result is written, and of those that no other kernel joins.
 
@@ -62,11 +63,12 @@ def written_ops(
     what combines several arrays where that moves more bytes or XLA forbids it (``duplicated``), and what is ``shared``,
     as parts are that products do not cut out for themselves (``cuts_parts``). So is the gradient of scores of heads
     that share their keys, unless products repeat it (``repeats_scores``). What follows a product and is its only reader
-    is computed with it, and written instead of it; on a GPU (``is_gpu``) as ``libraries`` says.
+    is computed with it, and written instead of it; on a GPU (``is_gpu``) as ``libraries`` says. What is put together is
+    so by what reads it where that ``pads``.
     """
     found = [] if is_gpu else list(softmaxes(graph, uses))
     again = _made(graph, {each.source for each in found if each.is_again})
-    written = {n for n in range(len(graph.ops)) if _is_written(graph, uses, n, again, cuts_parts, is_gpu)} | masks
+    written = {n for n in range(len(graph.ops)) if _is_written(graph, uses, n, again, cuts_parts, is_gpu, pads)} | masks
     written |= multiplied(graph, uses) if is_gpu else set[int]()
     written.update(shared)
     written |= grouped(graph, uses)
@@ -110,7 +112,9 @@ def _made(graph: Graph, numbers: Collection[int]) -> frozenset[int]:
     return frozenset(graph.ops[number].results[0] for number in numbers)
 
 
-def _is_written(graph: Graph, uses: Uses, number: int, again: frozenset[int], cuts_parts: bool, is_gpu: bool) -> bool:
+def _is_written(
+    graph: Graph, uses: Uses, number: int, again: frozenset[int], cuts_parts: bool, is_gpu: bool, pads: bool
+) -> bool:
     op, ops = graph.ops[number], graph.ops
     kind = op.kind
     if kind == CONSTANT:
@@ -125,7 +129,7 @@ def _is_written(graph: Graph, uses: Uses, number: int, again: frozenset[int], cu
         reader = ops[number_of]
         is_taken = reader.kind in ELEMENTWISE or takes(graph, reader, position, op)
         if kind == JOIN and reader.kind not in PRODUCTS:
-            is_taken &= not is_gpu and is_padded(graph, op, len(uses.after[op.results[0]]))
+            is_taken &= pads and is_padded(graph, op, len(uses.after[op.results[0]]))
         is_taken |= is_gpu and is_passed(op, reader)
         if not is_taken or (BEHIND in reader.attributes and _is_read_there(reader, op)):
             return True

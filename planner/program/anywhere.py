@@ -73,7 +73,9 @@ def _whole(graph: Graph, mesh: Mesh, machine: Machine, known: Known) -> Wiring:
     """The wiring of a step that nothing splits, the same for every mesh."""
     chip, prices, is_gpu = machine.chip, tariff(mesh, machine, {}), machine.platform == "gpu"
     near_bytes, repeats = chip.buffer_vmem_bytes, chip.repeats_scores
-    program, values = known.program(graph, near_bytes, (), repeats_scores=repeats, is_gpu=is_gpu)
+    program, values = known.program(
+        graph, near_bytes, (), repeats_scores=repeats, is_gpu=is_gpu, pads=machine.platform == "tpu"
+    )
     speed = speed_of(chip, None)
     pricing = Pricing(machine=machine, speed=speed, tariff=prices, mesh={}, convolutions=convolutions_in(graph))
     strategies = Strategies(prices=StrategyPrices(pricing=pricing, pieces=pricing.pieces()), known=known)

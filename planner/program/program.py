@@ -257,7 +257,9 @@ def build(
     known = Known() if known is None else known
     chip, cut_at = machine.chip, () if loose else pins
     near_bytes, repeats, is_gpu = chip.buffer_vmem_bytes, chip.repeats_scores, machine.platform == "gpu"
-    program, values = known.program(graph, near_bytes, cut_at, repeats_scores=repeats, is_gpu=is_gpu)
+    program, values = known.program(
+        graph, near_bytes, cut_at, repeats_scores=repeats, is_gpu=is_gpu, pads=machine.platform == "tpu"
+    )
     pieces = pricing.pieces() if before is None else before.wiring.strategies.prices.pieces
     inside = pins.keys() - numbers.keys() - results.keys()  # what is brought into a pin is said beyond prices
     known_prices = {} if before is None else before.wiring.strategies.prices.priced
@@ -297,7 +299,11 @@ def holds_inside(graph: Graph, pins: Collection[str], machine: Machine, known: K
     """Whether pins, by path, are of what stays inside of kernels: else they are the same where they are loose."""
     chip = machine.chip
     program, _ = known.program(
-        graph, chip.buffer_vmem_bytes, repeats_scores=chip.repeats_scores, is_gpu=machine.platform == "gpu"
+        graph,
+        chip.buffer_vmem_bytes,
+        repeats_scores=chip.repeats_scores,
+        is_gpu=machine.platform == "gpu",
+        pads=machine.platform == "tpu",
     )
     named = (
         (path, value in kernel.writes)

@@ -267,6 +267,7 @@ class Solver:
                 chip.buffer_vmem_bytes,
                 repeats_scores=chip.repeats_scores,
                 is_gpu=is_gpu,
+                pads=chip.platform == "tpu",
             ),
             took_s=took_s,
             ended=stop() or took_s >= task.time_limit_s,

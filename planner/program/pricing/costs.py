@@ -268,10 +268,11 @@ class Costs:
         packed = self._packed(choice, masks) if masks else masks
         key = (masks, wide, packed, taken, is_once, *((number, piece.form) for number, piece in found.items()))
         near_bytes, is_gpu = self.pricing.machine.chip.buffer_vmem_bytes, self._is_gpu
+        pads = self.pricing.machine.platform == "tpu"
 
         def fuse(own: Blueprint, around: Around) -> Fused:
             whole = own.once if is_once else own.own
-            return fused(whole, part, found, nest.form_of, masks, near_bytes, around, is_gpu=is_gpu)
+            return fused(whole, part, found, nest.form_of, masks, near_bytes, around, is_gpu=is_gpu, pads=pads)
 
         becomes = self.blueprint.becomes(key, packed, fuse)
         passing = self._selected(choice) if self.blueprint.padded else frozenset[Padding]()

@@ -101,8 +101,8 @@ class Reshards:
         return took
 
     def _took(self, value: Value, now: Sharding, step: Step, *, in_order: bool, result: int) -> float:
-        """One step, with the copies around it; TPUs alone make these (``partition``)."""
-        copied = self.target.is_tpu and step.kind in COPIED
+        """One step, with the copies around it."""
+        copied = step.kind in COPIED
         copies_s = self._copies(value, now, step, in_order=in_order, result=result) if copied else 0.0
         return self._step(value, now, step) + copies_s
 

@@ -124,6 +124,7 @@ def fused(
     around: Around,
     *,
     is_gpu: bool = False,
+    pads: bool = True,
 ) -> Fused:
     """The kernels for these layouts on a chip that keeps ``near_bytes``, ``masks`` being left as bits. Without pieces
     or masks the kernel is one, as it stands; on a GPU (``is_gpu``) it is fused as there.
@@ -132,7 +133,13 @@ def fused(
     made: tuple[tuple[int, int, int], ...] = ()
     if pieces or masks:
         local, made = _spliced(local, pieces)
-        program = fuse(local, is_mask=lambda _, __, op: op.results[0] in masks, near_bytes=near_bytes, is_gpu=is_gpu)
+        program = fuse(
+            local,
+            is_mask=lambda _, __, op: op.results[0] in masks,
+            near_bytes=near_bytes,
+            is_gpu=is_gpu,
+            pads=pads,
+        )
     else:
         kernel = Kernel(ops=tuple(range(len(own.ops))), reads=own.arguments, writes=own.results)
         kernel = replace(kernel, ops=own_ops(own, kernel))

@@ -106,6 +106,7 @@ class Known:
         *,
         repeats_scores: str = "wide",
         is_gpu: bool = False,
+        pads: bool = True,
     ) -> tuple[Program, tuple[Value, ...]]:
         """A step's fused program, its kernels in the order in which they are computed, and its values as the step has
         them: the program's are as narrow as what reads them allows. A chip keeps ``near_bytes`` in memory of its own
@@ -127,6 +128,7 @@ class Known:
             is_split=False,
             repeats_scores=repeats_scores,
             is_gpu=is_gpu,
+            pads=pads,
         )
         fused = schedule(made)
         fused = fused if is_gpu else self._narrowed(fused)
@@ -160,9 +162,10 @@ class Known:
         *,
         repeats_scores: str = "wide",
         is_gpu: bool = False,
+        pads: bool = True,
     ) -> float:
         """What computing a step takes at least on each of so many devices of one machine (``least``)."""
-        self.program(graph, near_bytes, repeats_scores=repeats_scores, is_gpu=is_gpu)
+        self.program(graph, near_bytes, repeats_scores=repeats_scores, is_gpu=is_gpu, pads=pads)
         key = (id(graph.ops), near_bytes, devices)
         if key not in self.least_s:
             whole = self.wholes[id(graph.ops), near_bytes, repeats_scores]
