@@ -137,6 +137,7 @@ def _program(
         cuts_parts=cuts_parts,
         repeats_scores=repeats_scores,
         is_gpu=is_gpu,
+        pads=pads,
         offloads=offloads,
     )
     form_of = None if forms is None else partial(forms.of, bare)
